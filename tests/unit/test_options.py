@@ -1,0 +1,142 @@
+"""Bad input is refused before Ray starts, and the message says what to do."""
+
+from __future__ import annotations
+
+import re
+
+import pandas as pd
+import pytest
+
+from verl_pods_cero.config import parse, schema
+from verl_pods_cero.errors import OptionError
+from verl_pods_cero.validation import data_parallel_size, validate
+
+FILTER = "pods_cero.filter."
+
+
+def check(config):
+    return validate(config, use_critic=False, use_reference=False)
+
+
+def test_a_good_configuration_gives_typed_options(configure):
+    options = check(configure())
+    assert options.filter.enable is True
+    assert options.filter.keep == 4
+    assert options.filter.rule == "max_variance"
+
+
+def test_a_stock_configuration_is_left_alone(configure):
+    config = configure(**{"trainer.v1.trainer_mode": "sync"})
+    del config["pods_cero"]
+    assert check(config) is None
+
+
+def test_a_baseline_recipe_runs_verls_own_trainer(configure):
+    config = configure(**{FILTER + "enable": False, FILTER + "keep": None, "trainer.v1.trainer_mode": "sync"})
+    assert check(config).filter.enable is False
+
+
+# option that the message must name, options to set, what the message must say
+BAD = [
+    ("keep > n", {FILTER + "keep": 9}, [FILTER + "keep", "8", "9"]),
+    ("keep < 2", {FILTER + "keep": 1}, [FILTER + "keep", "2", "1"]),
+    ("fraction 0", {FILTER + "keep": None, FILTER + "keep_fraction": 0.0}, [FILTER + "keep_fraction", "0.0"]),
+    ("fraction > 1", {FILTER + "keep": None, FILTER + "keep_fraction": 1.5}, [FILTER + "keep_fraction", "1.5"]),
+    ("both given", {FILTER + "keep_fraction": 0.5}, [FILTER + "keep", FILTER + "keep_fraction"]),
+    ("neither given", {FILTER + "keep": None}, [FILTER + "keep", FILTER + "keep_fraction"]),
+    ("unknown rule", {FILTER + "rule": "max_varience"}, [FILTER + "rule", "max_varience", "'max_variance'"]),
+    ("unknown option", {FILTER + "kepe": 4}, [FILTER + "kepe", "'keep'"]),
+    ("unknown group", {"pods_cero.filtre": {}}, ["pods_cero.filtre", "'filter'"]),
+    ("wrong type", {FILTER + "keep": "many"}, [FILTER + "keep", "many"]),
+    ("one rollout", {"actor_rollout_ref.rollout.n": 1}, ["actor_rollout_ref.rollout.n", "at least 2", "1"]),
+    ("unknown mode", {"trainer.v1.trainer_mode": "pods_sync"}, ["trainer.v1.trainer_mode", "'pods_cero_sync'"]),
+    ("stock trainer", {"trainer.v1.trainer_mode": "sync"}, ["trainer.v1.trainer_mode", "pods_cero_sync"]),
+    ("v0 trainer", {"trainer.use_v1": False}, ["trainer.use_v1", "true"]),
+    (
+        "indivisible mini-batch",
+        {"actor_rollout_ref.actor.ppo_mini_batch_size": 5},
+        ["actor_rollout_ref.actor.ppo_mini_batch_size", "data.train_batch_size=16", "1, 2, 4, 8, 16"],
+    ),
+    ("statistics", {FILTER + "advantage_stats": "ful_group"}, [FILTER + "advantage_stats", "'full_group'"]),
+    (
+        "group statistics of tokens",
+        {FILTER + "advantage_stats": "full_group", "algorithm.adv_estimator": "reinforce_plus_plus"},
+        [FILTER + "advantage_stats", "reinforce_plus_plus", "grpo"],
+    ),
+    (
+        "group statistics with a KL penalty",
+        {FILTER + "advantage_stats": "full_group", "algorithm.use_kl_in_reward": True},
+        [FILTER + "advantage_stats", "use_kl_in_reward", "use_kl_loss"],
+    ),
+    ("remax", {"algorithm.adv_estimator": "remax"}, ["algorithm.adv_estimator", "remax"]),
+    ("floor alone", {FILTER + "min_prompts": 2}, [FILTER + "min_prompts", "drop_zero_variance"]),
+    (
+        "floor above the batch",
+        {FILTER + "min_prompts": 17, FILTER + "drop_zero_variance": True},
+        [FILTER + "min_prompts", "data.train_batch_size=16"],
+    ),
+    ("empty key", {FILTER + "ranking_key": ""}, [FILTER + "ranking_key"]),
+    ("keep without enable", {FILTER + "enable": False}, [FILTER + "keep", "enable"]),
+    ("poll interval", {"pods_cero.poll_interval_s": 0}, ["pods_cero.poll_interval_s", "0"]),
+    ("no file", {"data.train_files": "/none/train.parquet"}, ["data.train_files", "/none/train.parquet"]),
+]
+
+
+@pytest.mark.parametrize(("options", "words"), [case[1:] for case in BAD], ids=[case[0] for case in BAD])
+def test_bad_input_is_refused_with_the_option_the_value_and_the_fix(configure, options, words):
+    with pytest.raises(OptionError) as caught:
+        check(configure(**options))
+    message = str(caught.value)
+    for word in [*words, "Fix: "]:
+        assert word in message, message
+
+
+def test_a_data_file_without_the_columns_is_refused_with_those_it_has(configure, tmp_path):
+    path = tmp_path / "rows.parquet"
+    pd.DataFrame([{"question": "1+1", "answer": "2"}]).to_parquet(path)
+    message = r"data\.val_files must have the columns .*: prompt, data_source, reward_model missing.*question"
+    with pytest.raises(OptionError, match=message):
+        check(configure(**{"data.val_files": str(path)}))
+
+
+def test_a_data_file_that_is_no_parquet_is_refused(configure, tmp_path):
+    path = tmp_path / "rows.parquet"
+    path.write_text("not parquet")
+    with pytest.raises(OptionError, match=r"data\.train_files must name parquet files"):
+        check(configure(**{"data.train_files": str(path)}))
+
+
+def test_our_trainer_without_our_options_is_refused(configure):
+    config = configure()
+    del config["pods_cero"]
+    with pytest.raises(OptionError, match="pods_cero_schema"):
+        check(config)
+
+
+def test_micro_batches_of_a_fixed_size_must_split_the_kept_rows(configure):
+    fixed = {
+        "actor_rollout_ref.actor.use_dynamic_bsz": False,
+        "actor_rollout_ref.rollout.log_prob_use_dynamic_bsz": False,
+        "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu": 8,
+        "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu": 8,
+    }
+    assert check(configure(**fixed)).filter.keep == 4
+    with pytest.raises(OptionError, match=r"ppo_micro_batch_size_per_gpu.*use_dynamic_bsz=true"):
+        check(configure(**fixed, **{FILTER + "keep": 3}))
+
+
+@pytest.mark.parametrize(
+    ("options", "ranks"),
+    [
+        ({"trainer.n_gpus_per_node": 8}, 8),
+        ({"trainer.n_gpus_per_node": 8, "trainer.nnodes": 2}, 16),
+        ({"trainer.n_gpus_per_node": 8, "actor_rollout_ref.actor.ulysses_sequence_parallel_size": 2}, 4),
+    ],
+)
+def test_ranks_that_share_rows_are_counted_without_the_parallel_ones(configure, options, ranks):
+    assert data_parallel_size(configure(**options)) == ranks
+
+
+def test_the_schema_holds_every_option_with_its_default():
+    assert parse(schema()).filter.keep is None
+    assert re.search("RayPerJob", schema().hydra.callbacks.pods_cero._target_)

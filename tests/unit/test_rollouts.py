@@ -1,0 +1,186 @@
+"""Rows become groups, and kept groups become rows again, whatever order rollouts finish in."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from transfer_queue import KVBatchMeta
+
+from verl_pods_cero.config import FilterOptions
+from verl_pods_cero.hooks.agent_loop import OUTCOME, RANKING, REWARD, rollout_values
+from verl_pods_cero.hooks.metrics import FILTER_METRICS, FilterStep, dashboard_metrics, filter_metrics
+from verl_pods_cero.hooks.rollout_filter import RolloutFilter
+from verl_pods_cero.hooks.rollouts import Rollouts, RowIndex, keep_rows
+
+
+def make_rollouts(groups: dict[str, list[float]], rows_a_session: int = 1, acc: bool = True) -> Rollouts:
+    """Rollouts of the given rewards by prompt."""
+    keys = [
+        f"{uid}_{session}_{row}"
+        for uid, rewards in groups.items()
+        for session in range(len(rewards))
+        for row in range(rows_a_session)
+    ]
+    index = RowIndex.from_keys(keys)
+    rewards = np.array([reward for rewards in groups.values() for reward in rewards])
+    outcome = (rewards > 0.5).astype(float) if acc else np.full(len(rewards), np.nan)
+    lengths = np.arange(1, len(keys) + 1)
+    return Rollouts(
+        keys, index, np.stack([rewards, rewards, outcome], axis=1), lengths + 10, lengths, np.ones_like(lengths)
+    )
+
+
+def apply(groups: dict[str, list[float]], keep: int = 2, n: int = 4, **options: object):
+    rollouts = make_rollouts(groups)
+    kept = RolloutFilter(FilterOptions(enable=True, keep=keep, **options), n)(rollouts, step=1)
+    return rollouts, kept
+
+
+keys_strategy = st.lists(
+    st.tuples(st.sampled_from("abcd"), st.integers(0, 5), st.integers(0, 2)), min_size=1, unique=True
+)
+
+
+@given(keys_strategy)
+def test_every_row_belongs_to_the_session_and_the_prompt_of_its_key(parts):
+    keys = [f"{uid}_{session}_{row}" for uid, session, row in parts]
+    index = RowIndex.from_keys(keys)
+    for row, (uid, session, _) in enumerate(parts):
+        number = index.session_of_row[row]
+        assert index.uids[index.group_of_session[number]] == uid
+        final_uid, final_session, final_row = keys[index.final_row[number]].split("_")
+        assert (final_uid, int(final_session)) == (uid, session)
+        assert int(final_row) == max(r for u, s, r in parts if (u, s) == (uid, session))
+
+
+@given(keys_strategy, st.randoms())
+def test_sessions_of_a_group_are_numbered_alike_in_any_order_of_arrival(parts, random):
+    keys = sorted(f"{uid}_{session}_{row}" for uid, session, row in parts)
+    shuffled = list(keys)
+    random.shuffle(shuffled)
+
+    def layout(rows):
+        index = RowIndex.from_keys(rows)
+        return {
+            rows[row]: (index.place_in_group[session], index.sizes[index.group_of_session[session]])
+            for row, session in enumerate(index.session_of_row)
+        }
+
+    assert layout(keys) == layout(shuffled)
+
+
+@given(keys_strategy)
+def test_values_come_back_from_the_group_table_as_they_went_in(parts):
+    index = RowIndex.from_keys([f"{uid}_{session}_{row}" for uid, session, row in parts])
+    values = np.arange(len(index.group_of_session), dtype=float)
+    table, mask = index.grouped(values)
+    assert mask.sum() == len(values)
+    assert index.sessions(table).tolist() == values.tolist()
+
+
+def test_a_session_of_several_rows_is_kept_or_dropped_whole():
+    rollouts = make_rollouts({"a": [0.0, 0.5, 1.0]}, rows_a_session=3)
+    batch = KVBatchMeta(partition_id="train", keys=rollouts.keys, tags=[{"n": key} for key in rollouts.keys])
+    kept, dropped = keep_rows(batch, rollouts.index, np.array([True, False, True]))
+    assert kept.keys == [f"a_{session}_{row}" for session in (0, 2) for row in range(3)]
+    assert [tag["n"] for tag in kept.tags] == kept.keys
+    assert dropped == ["a_1_0", "a_1_1", "a_1_2"]
+
+
+def test_the_highest_and_the_lowest_rewards_are_kept():
+    _, kept = apply({"a": [0.4, 1.0, 0.5, 0.0]})
+    assert kept.sessions.tolist() == [False, True, False, True]
+
+
+def test_a_group_smaller_than_m_is_kept_whole_and_a_single_rollout_is_dropped():
+    _, kept = apply({"a": [0.4, 1.0, 0.5, 0.0], "b": [0.0, 1.0], "c": [1.0]}, keep=3)
+    assert kept.sessions[:4].sum() == 3
+    assert kept.sessions[4:].tolist() == [True, True, False]
+    assert kept.dropped_single == 1
+
+
+def test_zero_variance_groups_stay_by_default_and_go_on_request():
+    groups = {"a": [1.0, 1.0, 1.0], "b": [0.0, 1.0, 0.0]}
+    assert apply(groups)[1].sessions.sum() == 4
+    _, kept = apply(groups, drop_zero_variance=True)
+    assert kept.sessions[:3].sum() == 0
+    assert kept.sessions[3:].sum() == 2
+    assert kept.dropped_degenerate == 1
+
+
+def test_the_floor_keeps_degenerate_groups_when_too_few_others_are_left():
+    groups = {"a": [1.0, 1.0], "b": [0.0, 0.0], "c": [0.0, 1.0]}
+    _, kept = apply(groups, drop_zero_variance=True, min_prompts=2)
+    assert kept.sessions.tolist() == [True, True, False, False, True, True]
+
+
+def test_a_step_of_degenerate_groups_alone_keeps_nothing_on_request():
+    _, kept = apply({"a": [1.0, 1.0], "b": [0.0, 0.0]}, drop_zero_variance=True)
+    assert not kept.sessions.any()
+
+
+def test_the_random_rule_repeats_with_the_seed_and_the_step():
+    groups = {f"p{i}": list(np.linspace(0, 1, 8)) for i in range(8)}
+    rollouts = make_rollouts(groups)
+
+    def choose(seed: int, step: int) -> list[bool]:
+        options = FilterOptions(enable=True, keep=3, rule="random", seed=seed)
+        return RolloutFilter(options, 8)(rollouts, step).sessions.tolist()
+
+    assert choose(0, 1) == choose(0, 1)
+    assert choose(0, 1) != choose(0, 2)
+    assert choose(0, 1) != choose(1, 1)
+
+
+def test_the_ranking_value_is_the_reward_or_the_named_key():
+    info = {"acc": True, "format": 0.5}
+    values = rollout_values(1.25, info, "reward")
+    assert values[[REWARD, RANKING, OUTCOME]].tolist() == [1.25, 1.25, 1.0]
+    assert rollout_values(1.25, info, "format")[RANKING] == 0.5
+    assert rollout_values(1.25, info, "other").isnan().tolist() == [False, True, False]
+
+
+def test_metrics_describe_generated_and_kept_rollouts():
+    rollouts, kept = apply({"a": [0.0, 1.0, 0.5, 0.5], "b": [1.0, 1.0, 1.0, 1.0]})
+    metrics = filter_metrics([FilterStep(rollouts, kept)], rows_padded=3, update_skipped=False)
+    assert metrics["pods/rollouts_generated"] == 8
+    assert metrics["pods/rollouts_kept"] == 4
+    assert metrics["pods/reward_variance_generated"] == pytest.approx(0.0625)
+    assert metrics["pods/reward_variance_kept"] == pytest.approx(0.125)
+    assert metrics["pods/zero_variance_fraction"] == 0.5
+    assert metrics["pods/all_pass_fraction"] == 0.5
+    assert metrics["pods/all_fail_fraction"] == 0.0
+    assert metrics["pods/rows_padded"] == 3
+
+
+def test_verls_own_keys_count_dropped_rollouts_too():
+    rollouts, kept = apply({"a": [0.0, 1.0, 0.5, 0.1], "b": [1.0, 1.0, 1.0, 1.0]})
+    metrics = dashboard_metrics(
+        [FilterStep(rollouts, kept)], {"gen": 1.0, "step": 2.0}, n_gpus=2, rewards_are_scores=True
+    )
+    assert metrics["critic/score/mean"] == pytest.approx(rollouts.rewards.mean())
+    assert metrics["response_length/mean"] == pytest.approx(rollouts.response_length.mean())
+    assert metrics["response_length/max"] == 8
+    assert metrics["prompt_length/min"] == 11
+    total = (rollouts.prompt_length + rollouts.response_length).sum()
+    assert metrics["perf/total_num_tokens"] == total
+    assert metrics["perf/throughput"] == pytest.approx(total / 4)
+    assert metrics["timing_per_token_ms/gen"] == pytest.approx(1000 / rollouts.response_length.sum())
+    assert not any(name.startswith(("critic/advantages", "critic/returns")) for name in metrics)
+
+
+def test_rewards_with_a_kl_penalty_stay_those_of_the_trained_rows():
+    rollouts, kept = apply({"a": [0.0, 1.0]})
+    metrics = dashboard_metrics([FilterStep(rollouts, kept)], {"gen": 1.0}, 1, rewards_are_scores=False)
+    assert not any(name.startswith("critic/rewards") for name in metrics)
+
+
+@pytest.mark.parametrize("acc", [True, False])
+def test_the_metrics_are_those_of_the_table(acc):
+    rollouts = make_rollouts({"a": [0.0, 1.0]}, acc=acc)
+    kept = RolloutFilter(FilterOptions(enable=True, keep=2), 2)(rollouts, 1)
+    metrics = filter_metrics([FilterStep(rollouts, kept)], 0, False)
+    optional = set() if acc else {"pods/all_pass_fraction", "pods/all_fail_fraction"}
+    assert set(metrics) == set(FILTER_METRICS) - {"timing_s/pods_select"} - optional

@@ -1,0 +1,168 @@
+"""The options of the plugin: a typed schema and its own rules."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields, is_dataclass
+from typing import TYPE_CHECKING, Any, Optional, cast
+
+from verl_pods_cero.errors import OptionError, nearest
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+ROOT = "pods_cero"
+SCHEMA_NAME = "pods_cero_schema"
+ADVANTAGE_STATS = ("subset", "full_group")
+
+# Our trainer modes and the verl mode that each one extends.
+BASE_MODES = {"pods_cero_sync": "sync"}
+
+
+@dataclass
+class FilterOptions:
+    """Which of the generated rollouts the policy is updated on (PODS)."""
+
+    # Turns the filter on.
+    enable: bool = False
+
+    # Rollouts kept of each prompt (m). Give this or keep_fraction.
+    keep: Optional[int] = None  # noqa: UP045 - OmegaConf reads this spelling on Python 3.10
+
+    # Kept share of actor_rollout_ref.rollout.n, in (0, 1]. Give this or keep.
+    keep_fraction: Optional[float] = None  # noqa: UP045
+
+    # max_variance, max_reward, random, percentile, or package.module:function.
+    rule: str = "max_variance"
+
+    # What the rule ranks by: "reward" or a key of the scorer's reward_extra_info, such as "acc".
+    ranking_key: str = "reward"
+
+    # Advantages over the kept rollouts ("subset") or over all generated ones ("full_group").
+    advantage_stats: str = "subset"
+
+    # Drops prompts whose rollouts all earned the same ranking value.
+    drop_zero_variance: bool = False
+
+    # With drop_zero_variance: prompts that a step keeps at least, degenerate ones if need be.
+    min_prompts: int = 0
+
+    # Seed of the random rule.
+    seed: int = 0
+
+
+@dataclass
+class PodsCeroOptions:
+    """Everything under `pods_cero` in the configuration."""
+
+    filter: FilterOptions = field(default_factory=FilterOptions)
+
+    # Seconds between two looks at the generation's progress (verl: 2.0).
+    poll_interval_s: float = 0.1
+
+
+def schema() -> DictConfig:
+    """Make the defaults that recipes take in as `pods_cero_schema`.
+
+    The node is open (not a struct), so that a misspelt option reaches `parse`, which knows the
+    nearest match, and not Hydra, which does not.
+    """
+    from omegaconf import OmegaConf
+
+    node = OmegaConf.create({ROOT: OmegaConf.to_container(OmegaConf.structured(PodsCeroOptions))})
+    OmegaConf.set_struct(node[ROOT], False)
+    # A multirun starts a job in the process that ran the last one; each job gets its own Ray.
+    callback = {"_target_": "verl_pods_cero.hooks.ray_session.RayPerJob"}
+    node.hydra = {"callbacks": {ROOT: callback}}
+    return node
+
+
+def parse(config: DictConfig) -> PodsCeroOptions | None:
+    """Read `config.pods_cero` into typed options and check the rules that need no other option.
+
+    Returns:
+        The options, or None where the configuration has no `pods_cero` node (a stock verl run).
+
+    Raises:
+        OptionError: an unknown option (with its nearest match), a value of another type, or a broken rule.
+
+    >>> from omegaconf import OmegaConf
+    >>> parse(OmegaConf.create({"pods_cero": {"filter": {"enable": True, "keep": 4}}})).filter.keep
+    4
+    >>> parse(OmegaConf.create({"trainer": {}})) is None
+    True
+    """
+    from omegaconf import OmegaConf
+
+    if ROOT not in config:
+        return None
+    node = OmegaConf.to_container(config[ROOT], resolve=True)
+    _refuse_unknown(PodsCeroOptions, node, ROOT)
+    options = cast(PodsCeroOptions, _typed(cast("dict[str, Any]", node)))
+    _check_filter(options.filter)
+    if options.poll_interval_s <= 0:
+        raise OptionError(
+            f"{ROOT}.poll_interval_s", "must be above 0 seconds", options.poll_interval_s, "use 0.1"
+        )
+    return options
+
+
+def _refuse_unknown(schema_class: type, node: object, path: str) -> None:
+    if not isinstance(node, dict):
+        raise OptionError(path, "must be a group of options", node, f"write them as {path}.<option>=<value>")
+    known = {f.name: f for f in fields(schema_class)}
+    for name, value in node.items():
+        if name not in known:
+            raise OptionError(f"{path}.{name}", "is no option of the plugin", value, nearest(name, known))
+        default = known[name].default_factory
+        if isinstance(default, type) and is_dataclass(default):
+            _refuse_unknown(default, value, f"{path}.{name}")
+
+
+def _typed(node: dict[str, Any]) -> object:
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    try:
+        merged = OmegaConf.merge(OmegaConf.structured(PodsCeroOptions), node)
+        return OmegaConf.to_object(merged)
+    except OmegaConfBaseException as error:
+        name = f"{ROOT}.{error.full_key}" if error.full_key else ROOT
+        received = OmegaConf.select(OmegaConf.create({ROOT: node}), name)
+        rule = str(error).splitlines()[0]
+        raise OptionError(
+            name, f"has a type ({rule})", received, "give a value of the type that the option has"
+        ) from error
+
+
+def _check_filter(options: FilterOptions) -> None:
+    path = f"{ROOT}.filter"
+    if not options.enable:
+        for name in ("keep", "keep_fraction"):
+            if (value := getattr(options, name)) is not None:
+                raise OptionError(
+                    f"{path}.{name}",
+                    f"has no effect while {path}.enable=false",
+                    value,
+                    f"set {path}.enable=true, or take {path}.{name} out",
+                )
+        return
+    if options.advantage_stats not in ADVANTAGE_STATS:
+        raise OptionError(
+            f"{path}.advantage_stats",
+            "names no statistics",
+            options.advantage_stats,
+            nearest(options.advantage_stats, ADVANTAGE_STATS),
+        )
+    if not options.ranking_key:
+        raise OptionError(
+            f"{path}.ranking_key", "must name a value", options.ranking_key, "use reward or acc"
+        )
+    if options.min_prompts < 0:
+        raise OptionError(f"{path}.min_prompts", "must not be negative", options.min_prompts, "use 0")
+    if options.min_prompts and not options.drop_zero_variance:
+        raise OptionError(
+            f"{path}.min_prompts",
+            f"has no effect while {path}.drop_zero_variance=false",
+            options.min_prompts,
+            f"set {path}.drop_zero_variance=true, or take {path}.min_prompts out",
+        )

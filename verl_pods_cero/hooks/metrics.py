@@ -1,0 +1,177 @@
+"""Every metric that the plugin logs: name, definition, computation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from tensordict import TensorDict
+from verl.protocol import DataProto
+from verl.trainer.ppo.metric_utils import (
+    compute_data_metrics,
+    compute_throughout_metrics,
+    compute_timing_metrics,
+)
+
+from verl_pods_cero.hooks.agent_loop import RANKING
+from verl_pods_cero.hooks.rollout_filter import Kept, zero_variance
+from verl_pods_cero.hooks.rollouts import Floats, Mask, Rollouts
+
+FILTER_METRICS: Mapping[str, str] = {
+    "pods/rollouts_generated": "rollouts (sessions) that the step's prompts came back with",
+    "pods/rollouts_kept": "rollouts that the policy was updated on",
+    "pods/prompts": "prompts of the step that came back with a rollout",
+    "pods/prompts_dropped_degenerate": "prompts dropped by drop_zero_variance",
+    "pods/prompts_dropped_single": "prompts dropped because one rollout is no group",
+    "pods/reward_mean_generated": "mean reward of the generated rollouts",
+    "pods/reward_mean_kept": "mean reward of the kept rollouts",
+    "pods/reward_variance_generated": "mean over prompts of the reward's variance among generated rollouts",
+    "pods/reward_variance_kept": "mean over prompts of the reward's variance among kept rollouts",
+    "pods/zero_variance_fraction": "share of prompts whose rollouts all have one ranking value",
+    "pods/all_pass_fraction": "share of prompts whose rollouts all succeed (scorers that report acc)",
+    "pods/all_fail_fraction": "share of prompts whose rollouts all fail (scorers that report acc)",
+    "pods/top_kept": "mean over prompts of k, the rollouts kept from the high end of the ranking",
+    "pods/response_length_generated": "mean tokens of a generated response row",
+    "pods/response_length_kept": "mean tokens of a kept response row",
+    "pods/rows_padded": "rows added so that every rank and mini-batch gets as many",
+    "pods/update_skipped": "1 if nothing was kept and the step made no update, else 0",
+    "timing_s/pods_select": "seconds to read the step's values, choose, and drop rows",
+}
+
+
+@dataclass(frozen=True)
+class FilterStep:
+    """One pass of the filter over the rollouts of a step."""
+
+    rollouts: Rollouts
+    kept: Kept
+
+
+def filter_metrics(steps: Sequence[FilterStep], rows_padded: int, update_skipped: bool) -> dict[str, float]:
+    """Compute the `pods/...` metrics of `FILTER_METRICS`.
+
+    Args:
+        steps: the filter's passes in this training step, at least one.
+        rows_padded: padding rows that followed.
+        update_skipped: no row was left to update on.
+    """
+    tables = [_group_table(step) for step in steps]
+    columns = {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}
+    kept = np.concatenate([step.kept.sessions for step in steps])
+    rewards = np.concatenate([step.rollouts.rewards for step in steps])
+    lengths = np.concatenate([step.rollouts.response_length for step in steps])
+    row_kept = np.concatenate([step.kept.sessions[step.rollouts.index.session_of_row] for step in steps])
+    metrics = {
+        "pods/rollouts_generated": len(kept),
+        "pods/rollouts_kept": kept.sum(),
+        "pods/prompts": len(columns["zero_variance"]),
+        "pods/prompts_dropped_degenerate": sum(step.kept.dropped_degenerate for step in steps),
+        "pods/prompts_dropped_single": sum(step.kept.dropped_single for step in steps),
+        "pods/reward_mean_generated": _mean(rewards),
+        "pods/reward_mean_kept": _mean(rewards[kept]),
+        "pods/reward_variance_generated": _mean(columns["variance"]),
+        "pods/reward_variance_kept": _mean(columns["variance_kept"][columns["has_kept"]]),
+        "pods/zero_variance_fraction": _mean(columns["zero_variance"]),
+        "pods/top_kept": _mean(columns["top"]),
+        "pods/response_length_generated": _mean(lengths),
+        "pods/response_length_kept": _mean(lengths[row_kept]),
+        "pods/rows_padded": rows_padded,
+        "pods/update_skipped": update_skipped,
+    }
+    if all("all_pass" in table for table in tables):
+        metrics["pods/all_pass_fraction"] = _mean(columns["all_pass"])
+        metrics["pods/all_fail_fraction"] = _mean(columns["all_fail"])
+    return {name: float(value) for name, value in metrics.items()}
+
+
+def _mean(values: np.ndarray) -> float:
+    return float(values.mean()) if len(values) else float("nan")
+
+
+def _group_table(step: FilterStep) -> dict[str, np.ndarray]:
+    """Compute what `filter_metrics` needs of each group, one entry a group."""
+    index = step.rollouts.index
+    rewards, mask = index.grouped(step.rollouts.rewards)
+    ranking, _ = index.grouped(step.rollouts.values[:, RANKING])
+    kept = index.grouped(step.kept.sessions.astype(np.float64))[0] > 0
+    table: dict[str, np.ndarray] = {
+        "variance": _variances(rewards, mask),
+        "variance_kept": _variances(rewards, kept),
+        "has_kept": np.asarray(kept.any(axis=1)),
+        "zero_variance": np.asarray(zero_variance(ranking, mask)),
+        "top": step.kept.top,
+    }
+    if (outcomes := step.rollouts.outcomes) is not None:
+        passed, _ = index.grouped((outcomes > 0).astype(np.float64))
+        table["all_pass"] = passed.sum(axis=1) == mask.sum(axis=1)
+        table["all_fail"] = passed.sum(axis=1) == 0
+    return table
+
+
+def _variances(values: Floats, mask: Mask) -> Floats:
+    counts = np.maximum(mask.sum(axis=1), 1)
+    means = np.where(mask, values, 0.0).sum(axis=1) / counts
+    squares = np.where(mask, values - means[:, None], 0.0) ** 2
+    return np.asarray(squares.sum(axis=1) / counts)
+
+
+def dashboard_metrics(
+    steps: Sequence[FilterStep], timing_raw: dict[str, float], n_gpus: int, *, rewards_are_scores: bool
+) -> dict[str, Any]:
+    """Compute verl's own keys over every generated rollout, by verl's own functions.
+
+    verl computes them over the rows that are left. A dashboard that compares a filtered run with a
+    plain one needs the same population in both.
+
+    Args:
+        steps: the filter's passes in this training step.
+        timing_raw: verl's timers of the step.
+        n_gpus: GPUs to share the throughput by.
+        rewards_are_scores: no KL penalty was taken off the rewards (it is not known of dropped rows).
+    """
+    rollouts = [step.rollouts for step in steps]
+    scores = np.concatenate([r.rewards[r.index.session_of_row] for r in rollouts]).astype(np.float32)
+    prompts, responses = (
+        torch.from_numpy(np.concatenate([getattr(r, name) for r in rollouts]))
+        for name in ("prompt_length", "response_length")
+    )
+    rows = len(scores)
+    score = torch.from_numpy(scores)[:, None]
+
+    def of_width(lengths: torch.Tensor) -> torch.Tensor:
+        # verl takes the width of these two from their shape and reads nothing else of them.
+        return torch.zeros(1, 1).expand(rows, int(lengths.max()))
+
+    batch = DataProto(
+        batch=TensorDict(
+            {
+                "token_level_scores": score,
+                "token_level_rewards": score,
+                "advantages": torch.zeros(rows, 1),
+                "returns": torch.zeros(rows, 1),
+                "response_mask": torch.ones(rows, 1),
+                "prompts": of_width(prompts),
+                "responses": of_width(responses),
+                "prompt_length": prompts.float(),
+                "response_length": responses.float(),
+            },
+            batch_size=rows,
+        ),
+        non_tensor_batch={"__num_turns__": np.concatenate([r.turns for r in rollouts])},
+        meta_info={"global_token_num": (prompts + responses).tolist()},
+    )
+    trained_only = ("critic/advantages/", "critic/returns/") + (
+        () if rewards_are_scores else ("critic/rewards/",)
+    )
+    data = compute_data_metrics(batch=batch, use_critic=False)
+    metrics = {name: value for name, value in data.items() if not name.startswith(trained_only)}
+    for statistic in ("mean", "max", "min"):
+        metrics[f"training/num_turns/{statistic}"] = metrics[f"num_turns/{statistic}"]
+    timing = compute_timing_metrics(batch=batch, timing_raw=timing_raw)
+    metrics.update({name: value for name, value in timing.items() if name == "timing_per_token_ms/gen"})
+    if "step" in timing_raw:
+        metrics.update(compute_throughout_metrics(batch=batch, timing_raw=timing_raw, n_gpus=n_gpus))
+    return metrics

@@ -1,0 +1,81 @@
+"""The PODS filter: which rollouts of a step the policy is updated on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from verl_pods_cero.config import FilterOptions
+from verl_pods_cero.core.selection import keep_count, select
+from verl_pods_cero.hooks.agent_loop import RANKING
+from verl_pods_cero.hooks.rollouts import Ints, Mask, Rollouts
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What the filter kept of a step, and why it dropped the rest.
+
+    Attributes:
+        sessions: kept sessions, shape (S,).
+        top: rollouts taken from the high end of each group, shape (B,).
+        dropped_degenerate: prompts dropped for zero variance.
+        dropped_single: prompts dropped because one rollout has no group to be compared with.
+    """
+
+    sessions: Mask
+    top: Ints
+    dropped_degenerate: int
+    dropped_single: int
+
+
+class RolloutFilter:
+    """Keeps m of each prompt's rollouts.
+
+    Args:
+        options: validated options.
+        rollouts: n, the rollouts generated for a prompt.
+    """
+
+    def __init__(self, options: FilterOptions, rollouts: int) -> None:
+        self.options = options
+        self.keep = keep_count(rollouts, options.keep, options.keep_fraction)
+
+    def __call__(self, rollouts: Rollouts, step: int) -> Kept:
+        """Choose the rollouts of one step.
+
+        Args:
+            rollouts: everything that was generated.
+            step: the training step; with the seed it fixes the random rule's choice, on resume too.
+        """
+        ranking, mask = rollouts.index.grouped(rollouts.values[:, RANKING])
+        rng = np.random.default_rng([self.options.seed, step])
+        selection = select(ranking, mask, self.keep, rule=self.options.rule, rng=rng)
+        single = mask.sum(axis=1) == 1
+        degenerate = self._degenerate(ranking, mask) & ~single
+        kept = selection.kept & ~(single | degenerate)[:, None]
+        return Kept(rollouts.index.sessions(kept), selection.top, int(degenerate.sum()), int(single.sum()))
+
+    def _degenerate(self, ranking: np.ndarray, mask: Mask) -> Mask:
+        """Return the groups to drop for zero variance, shape (B,)."""
+        if not self.options.drop_zero_variance:
+            return np.zeros(len(mask), dtype=bool)
+        drop = zero_variance(ranking, mask)
+        missing = self.options.min_prompts - int((~drop).sum())
+        drop[np.flatnonzero(drop)[: max(0, missing)]] = False
+        return drop
+
+
+def zero_variance(values: np.ndarray, mask: Mask) -> Mask:
+    """Return which groups hold one value only.
+
+    Args:
+        values: shape (B, n).
+        mask: entries that exist, shape (B, n).
+
+    >>> zero_variance(np.array([[1.0, 1.0], [0.0, 1.0]]), np.ones((2, 2), bool)).tolist()
+    [True, False]
+    """
+    high = np.where(mask, values, -np.inf).max(axis=1, initial=-np.inf)
+    low = np.where(mask, values, np.inf).min(axis=1, initial=np.inf)
+    return np.asarray(high <= low)

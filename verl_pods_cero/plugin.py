@@ -1,0 +1,123 @@
+"""What verl imports in every process: the way in, and nothing heavy.
+
+verl loads the entry points of group `verl.plugins` when it is imported, in the driver and in every Ray
+actor, and logs their failures at DEBUG only. So this module does as little as it can, and what it
+leaves for later hangs on the import of the module that it concerns:
+
+- `hydra.core.plugins`: recipes on Hydra's search path, the option schema in its store (driver only);
+- `verl.utils.config`: options are checked where verl checks its own, before Ray starts;
+- `verl.trainer.ppo.v1`: the trainers register with verl, in the one process that trains.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import wrapt
+
+from verl_pods_cero.errors import PluginError
+
+logger = logging.getLogger("verl_pods_cero")
+
+SUPPORTED_VERL = ((0, 9, 1), (0, 10))
+
+
+def recipes_folder() -> str:
+    """Return the folder of the packaged recipes, also from a source tree that is not installed."""
+    from importlib.util import find_spec
+
+    spec = find_spec("verl_pods_cero.recipes")
+    if spec is not None and spec.submodule_search_locations:
+        return next(iter(spec.submodule_search_locations))
+    return os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "recipes")  # noqa: PTH100, PTH118, PTH120 - pathlib is not loaded here
+
+
+def check_verl_version(version: str) -> None:
+    """Refuse a verl that the hooks were not written for.
+
+    Raises:
+        PluginError: the version lies outside `>=0.9.1,<0.10`.
+
+    >>> check_verl_version("0.9.1")
+    >>> check_verl_version("0.8.0")
+    Traceback (most recent call last):
+        ...
+    verl_pods_cero.errors.PluginError: verl-pods-cero needs verl>=0.9.1,<0.10, and verl 0.8.0 is installed. \
+Fix: pip install 'verl>=0.9.1,<0.10'.
+    """
+    from packaging.version import Version
+
+    low, high = (Version(".".join(map(str, bound))) for bound in SUPPORTED_VERL)
+    found = Version(version)
+    if not low <= found < high:
+        raise PluginError(
+            f"verl-pods-cero needs verl>={low},<{high}, and verl {version} is installed. "
+            f"Fix: pip install 'verl>={low},<{high}'."
+        )
+
+
+def _extend_hydra(_module: ModuleType) -> None:
+    from hydra.core.config_search_path import ConfigSearchPath
+    from hydra.core.config_store import ConfigStore
+    from hydra.core.plugins import Plugins
+    from hydra.plugins.search_path_plugin import SearchPathPlugin
+
+    from verl_pods_cero.config import SCHEMA_NAME, schema
+
+    class PodsCeroSearchPath(SearchPathPlugin):
+        def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
+            search_path.append(provider="verl-pods-cero", path=f"file://{recipes_folder()}")
+
+    Plugins.instance().register(PodsCeroSearchPath)
+    ConfigStore.instance().store(
+        name=SCHEMA_NAME, node=schema(), package="_global_", provider="verl-pods-cero"
+    )
+
+
+def _wrap_validation(module: ModuleType) -> None:
+    def ours(config: Any, use_reference_policy: bool, use_critic: bool) -> None:
+        from verl_pods_cero.validation import validate
+
+        validate(config, use_critic=use_critic, use_reference=use_reference_policy)
+
+    def checked(verls: Callable[..., None], _instance: object, args: tuple[Any, ...], kwargs: Any) -> None:
+        ours(*args, **kwargs)
+        verls(*args, **kwargs)
+
+    wrapt.wrap_function_wrapper(module, "validate_config", checked)
+
+
+def _register_trainers(_module: ModuleType) -> None:
+    from verl_pods_cero.hooks import register
+
+    register()
+
+
+def _verl_version() -> str:
+    verl = sys.modules.get("verl")
+    version = getattr(verl, "__version__", None)
+    if version is None:
+        from importlib.metadata import version as installed_version
+
+        version = installed_version("verl")
+    return str(version)
+
+
+def _load() -> None:
+    check_verl_version(_verl_version())
+    wrapt.register_post_import_hook(_extend_hydra, "hydra.core.plugins")
+    wrapt.register_post_import_hook(_wrap_validation, "verl.utils.config")
+    wrapt.register_post_import_hook(_register_trainers, "verl.trainer.ppo.v1")
+
+
+try:
+    _load()
+except Exception as error:
+    # verl would log this at DEBUG and train on without us.
+    logger.error("verl-pods-cero is not active: %s", error)
+    raise

@@ -1,0 +1,201 @@
+"""Every check of a run's options against each other, made before Ray starts."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from verl_pods_cero.config import BASE_MODES, ROOT, FilterOptions, PodsCeroOptions, parse
+from verl_pods_cero.core.selection import keep_count, resolve_rule
+from verl_pods_cero.errors import OptionError, nearest
+from verl_pods_cero.update_shape import UpdateShape, update_shape
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+MODE_OPTION = "trainer.v1.trainer_mode"
+VERL_MODES = ("sync", "colocate_async", "separate_async")
+
+# Estimators whose advantage is a function of the group's scores alone: it can be computed over rollouts
+# that never reach the log-probability passes.
+SCORE_ONLY_ESTIMATORS = ("grpo", "grpo_vectorized", "rloo", "rloo_vectorized")
+
+
+def validate(config: DictConfig, *, use_critic: bool, use_reference: bool) -> PodsCeroOptions | None:
+    """Check a run's configuration.
+
+    Returns:
+        The plugin's options, or None for a stock verl run.
+
+    Raises:
+        OptionError: the first rule that is broken, with the option, the value and the fix.
+    """
+    options = parse(config)
+    mode = config.trainer.v1.trainer_mode
+    _check_mode(mode, options)
+    if options is None or mode not in BASE_MODES:
+        return options
+    if not config.trainer.use_v1:
+        raise OptionError("trainer.use_v1", f"must be true for {MODE_OPTION}={mode}", False, "set it to true")
+    _check_data_files(config)
+    _check_mini_batches(config, use_critic=use_critic)
+    shape = update_shape(config, use_critic=use_critic, use_reference=use_reference)
+    if options.filter.enable:
+        _check_filter(config, options.filter, shape)
+    return options
+
+
+def data_parallel_size(config: DictConfig) -> int:
+    """Return the number of ranks that share a step's rows."""
+    ranks = int(config.trainer.n_gpus_per_node) * int(config.trainer.nnodes)
+    actor = config.actor_rollout_ref.actor
+    if actor.strategy == "megatron":
+        names = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size")
+        for name in names:
+            ranks //= int(actor.megatron.get(name) or 1)
+        return max(1, ranks)
+    return max(1, ranks // int(actor.get("ulysses_sequence_parallel_size") or 1))
+
+
+def _check_mode(mode: str, options: PodsCeroOptions | None) -> None:
+    known = (*VERL_MODES, *BASE_MODES)
+    if options is not None and mode not in known:
+        raise OptionError(MODE_OPTION, "names no trainer", mode, nearest(mode, known))
+    if mode in BASE_MODES and options is None:
+        raise OptionError(
+            MODE_OPTION,
+            f"needs the plugin's options, and the configuration has no {ROOT} node",
+            mode,
+            "add pods_cero_schema to the recipe's defaults list, after ppo_trainer",
+        )
+    if mode in VERL_MODES and options is not None and options.filter.enable:
+        ours = ", ".join(BASE_MODES)
+        raise OptionError(
+            MODE_OPTION, f"must be one of {ours} while {ROOT}.filter.enable=true", mode, "set it so"
+        )
+
+
+def _check_mini_batches(config: DictConfig, *, use_critic: bool) -> None:
+    prompts = config.data.train_batch_size
+    sizes = {
+        "actor_rollout_ref.actor.ppo_mini_batch_size": config.actor_rollout_ref.actor.ppo_mini_batch_size
+    }
+    if use_critic:
+        sizes["critic.ppo_mini_batch_size"] = config.critic.ppo_mini_batch_size
+    for option, size in sizes.items():
+        if size < 1 or prompts % size:
+            divisors = ", ".join(str(d) for d in range(1, prompts + 1) if prompts % d == 0)
+            raise OptionError(
+                option, f"must divide data.train_batch_size={prompts}", size, f"use one of {divisors}"
+            )
+
+
+def _check_filter(config: DictConfig, options: FilterOptions, shape: UpdateShape) -> None:
+    rollouts = config.actor_rollout_ref.rollout.n
+    if rollouts < 2:
+        raise OptionError(
+            "actor_rollout_ref.rollout.n",
+            f"must be at least 2 while {ROOT}.filter.enable=true",
+            rollouts,
+            "generate more rollouts a prompt than you keep, such as 16",
+        )
+    keep = keep_count(rollouts, options.keep, options.keep_fraction)
+    resolve_rule(options.rule)
+    _check_advantages(config, options)
+    _check_micro_batches(config, keep, shape)
+    if options.min_prompts > config.data.train_batch_size:
+        raise OptionError(
+            f"{ROOT}.filter.min_prompts",
+            f"must be at most data.train_batch_size={config.data.train_batch_size}",
+            options.min_prompts,
+            "lower it",
+        )
+
+
+def _check_advantages(config: DictConfig, options: FilterOptions) -> None:
+    estimator = str(config.algorithm.adv_estimator)
+    if estimator == "remax":
+        raise OptionError(
+            "algorithm.adv_estimator",
+            f"has no baseline rollouts to work with while {ROOT}.filter.enable=true",
+            estimator,
+            "use grpo, rloo or reinforce_plus_plus",
+        )
+    if options.advantage_stats != "full_group":
+        return
+    option = f"{ROOT}.filter.advantage_stats"
+    if estimator not in SCORE_ONLY_ESTIMATORS:
+        raise OptionError(
+            option,
+            f"needs advantages that follow from scores alone, unlike algorithm.adv_estimator={estimator}",
+            options.advantage_stats,
+            f"use subset, or one of the estimators {', '.join(SCORE_ONLY_ESTIMATORS)}",
+        )
+    if config.algorithm.use_kl_in_reward:
+        raise OptionError(
+            option,
+            "cannot include the KL penalty of rollouts that were dropped before their log-probabilities "
+            "were computed (algorithm.use_kl_in_reward=true)",
+            options.advantage_stats,
+            "use subset, or actor_rollout_ref.actor.use_kl_loss=true in place of the penalty",
+        )
+
+
+def _check_micro_batches(config: DictConfig, keep: int, shape: UpdateShape) -> None:
+    data_parallel = data_parallel_size(config)
+    rows = config.data.train_batch_size * keep
+    if shape.padded(rows, data_parallel) - rows < data_parallel * shape.actor_updates:
+        return
+    raise OptionError(
+        "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu",
+        f"and the log_prob_micro_batch_size_per_gpu options must split a rank's rows: {rows} kept rows, over "
+        f"{data_parallel} ranks and {shape.actor_updates} updates, are no multiple of "
+        f"{shape.multiple(data_parallel)}",
+        config.actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu,
+        "choose sizes that divide, or set actor_rollout_ref.actor.use_dynamic_bsz=true "
+        "(ppo_max_token_len_per_gpu then bounds a micro-batch)",
+    )
+
+
+def _check_data_files(config: DictConfig) -> None:
+    own_dataset = bool((config.data.get("custom_cls") or {}).get("path"))
+    needed = (config.data.prompt_key, "data_source", "reward_model")
+    for split in ("train_files", "val_files"):
+        for path in _paths(config.data[split]):
+            if "://" in path:  # remote: verl copies it itself
+                continue
+            option = f"data.{split}"
+            local = os.path.expanduser(path)  # noqa: PTH111 - the value may be a pattern of verl's own
+            if not os.path.exists(local):  # noqa: PTH110
+                raise OptionError(
+                    option, "must name a file that exists", path, "write it with `verl-pods-cero data <name>`"
+                )
+            if local.endswith(".parquet") and not own_dataset:
+                _check_columns(option, local, needed)
+
+
+def _paths(files: Any) -> list[str]:
+    if files is None:
+        return []
+    return [str(files)] if isinstance(files, str) else [str(path) for path in files]
+
+
+def _check_columns(option: str, path: str, needed: Iterable[str]) -> None:
+    import pyarrow.parquet as pq
+
+    try:
+        columns = pq.read_schema(path).names
+    except (OSError, ValueError) as error:
+        raise OptionError(
+            option, f"must name parquet files ({error})", path, "write the file again"
+        ) from error
+    missing = [name for name in needed if name not in columns]
+    if missing:
+        raise OptionError(
+            option,
+            f"must have the columns {', '.join(needed)}: {', '.join(missing)} missing, columns are "
+            f"{', '.join(columns)}",
+            path,
+            "write the file with `verl-pods-cero data <name>`, or set data.prompt_key to the prompt's column",
+        )

@@ -1,0 +1,147 @@
+"""math-verify in processes of its own, for callers in any thread.
+
+math-verify bounds its work with SIGALRM, and a signal handler can only be set in a process's main thread;
+verl calls scorers from a thread pool. Without the limits one hostile answer (`9^{9^{9^{9}}}`) would hold a
+reward worker for ever. So each comparison runs in the main thread of a child process, where the library's
+limits work; a child that still does not answer in time (a long computation in C sees no signal) is ended and
+replaced.
+"""
+
+from __future__ import annotations
+
+import atexit
+import importlib.util
+import logging
+import multiprocessing
+import threading
+from functools import lru_cache
+from multiprocessing.pool import Pool
+from queue import SimpleQueue
+from typing import Any
+
+from verl_pods_cero.errors import PluginError
+
+logger = logging.getLogger(__name__)
+
+# Imports sympy, and under `spawn` the caller's main module: seconds, minutes on a loaded machine.
+_START_SECONDS = 300
+
+INSTALL = "pip install 'verl-pods-cero[math]'"
+
+
+class Verifiers:
+    """A fixed number of child processes, started when first needed, each used by one thread at a time.
+
+    Args:
+        processes: Comparisons that may run at once.
+    """
+
+    def __init__(self, processes: int) -> None:
+        self._idle: SimpleQueue[Pool | None] = SimpleQueue()
+        for _ in range(processes):
+            self._idle.put(None)
+
+    def equivalent(self, ground_truth: str, candidate: str, timeout: float) -> bool:
+        """Compare two expressions; one that takes longer than `timeout` seconds counts as unequal."""
+        pool = self._idle.get()
+        try:
+            pool = pool or _start()
+            return bool(pool.apply_async(_compare, (ground_truth, candidate)).get(timeout))
+        except multiprocessing.TimeoutError:
+            logger.warning(
+                "math-verify took longer than math_timeout=%s s on %.80r: scored as wrong", timeout, candidate
+            )
+            if pool is not None:
+                pool.terminate()
+            pool = None
+            return False
+        finally:
+            self._idle.put(pool)
+
+    def close(self) -> None:
+        """End the idle processes; a later comparison starts new ones."""
+        ended = 0
+        while not self._idle.empty():
+            pool = self._idle.get()
+            if pool is not None:
+                pool.terminate()
+                pool.join()
+            ended += 1
+        for _ in range(ended):
+            self._idle.put(None)
+
+
+_verifiers: Verifiers | None = None
+_lock = threading.Lock()
+
+
+def equivalent(ground_truth: str, candidate: str, *, timeout: float, processes: int) -> bool:
+    """Tell whether two expressions are equal, by math-verify, from any thread.
+
+    Args:
+        ground_truth: The reference answer, LaTeX without its delimiters.
+        candidate: The response's answer, likewise.
+        timeout: Seconds after which the answer counts as wrong.
+        processes: Child processes to share; the first call decides.
+
+    Raises:
+        PluginError: math-verify is not installed.
+    """
+    global _verifiers
+    with _lock:
+        if _verifiers is None:
+            require_math_verify()
+            _verifiers = Verifiers(processes)
+            atexit.register(_verifiers.close)
+    return _verifiers.equivalent(ground_truth, candidate, timeout)
+
+
+def has_math_verify() -> bool:
+    """Tell whether math-verify is installed, without importing it."""
+    return importlib.util.find_spec("math_verify") is not None
+
+
+def require_math_verify() -> None:
+    """Check that math-verify is installed.
+
+    Raises:
+        PluginError: it is not, with the command that installs it.
+    """
+    if not has_math_verify():
+        raise PluginError(
+            "Rows of MATH, DAPO-Math-17K, AIME and AMC are scored by math-verify, which is not installed. "
+            f"Fix: {INSTALL}."
+        )
+
+
+def _start() -> Pool:
+    pool = multiprocessing.get_context("spawn").Pool(1)
+    try:
+        pool.apply_async(_compare, ("1", "1")).get(_START_SECONDS)
+    except multiprocessing.TimeoutError as error:
+        pool.terminate()
+        raise PluginError(
+            f"A process for math-verify did not start within {_START_SECONDS} s. Fix: start fewer of them "
+            "(reward.num_workers, reward_kwargs.math_processes)."
+        ) from error
+    return pool
+
+
+def _compare(ground_truth: str, candidate: str) -> bool:
+    """Compare in the child process, in its main thread."""
+    from math_verify import ExprExtractionConfig, LatexExtractionConfig, parse, verify
+
+    # an answer with mathematics among its words ("$x = 3$ or $4$") is searched, any other is taken whole
+    mixed = "$" in candidate.replace(r"\$", "")
+    text = candidate if mixed else rf"\boxed{{{candidate}}}"
+    answer = parse(text, [LatexExtractionConfig(), ExprExtractionConfig()])
+    return bool(answer) and bool(verify(_reference(ground_truth), answer))
+
+
+@lru_cache(maxsize=1024)
+def _reference(ground_truth: str) -> list[Any]:
+    """Parse a ground truth once for all rollouts of its prompt."""
+    from math_verify import LatexExtractionConfig, parse
+
+    parsed: list[Any] = parse(rf"\boxed{{{ground_truth}}}", [LatexExtractionConfig()])
+    return parsed

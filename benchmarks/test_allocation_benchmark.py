@@ -1,0 +1,74 @@
+"""Time and memory of one round of CERO, against one pass over M numbers (`a + b` into a fresh array).
+
+Run with `pytest benchmarks/test_allocation_benchmark.py -s`; the ratio and the bytes a prompt are printed and kept in
+`extra_info`.
+"""
+
+from __future__ import annotations
+
+import statistics
+import timeit
+from typing import Any
+
+import numpy as np
+import pytest
+
+from verl_pods_cero.core import scheduler
+from verl_pods_cero.core.pass_rates import PassRates
+from verl_pods_cero.core.primal_dual import Cero
+from verl_pods_cero.core.scheduler import Constants, SchedulerState
+from verl_pods_cero.core.settings import AllocatorSettings
+
+GROUP = 4
+
+
+def one_round(state: SchedulerState, wins: np.ndarray) -> None:
+    decided = scheduler.plan(state)
+    n = decided.executed * GROUP
+    scheduler.observe(state, decided.indices, wins[: len(n)] * n // 8, n - wins[: len(n)] * n // 8)
+    scheduler.advance(state, decided)
+
+
+def running_state(num_prompts: int, fresh: bool) -> SchedulerState:
+    """A run just begun, all duals equal, or one in which every prompt has a history of its own."""
+    rng = np.random.default_rng(0)
+    c = Constants(num_prompts, rounds=500, budget=int(num_prompts * 7.14), capacity=132, n_max=2)
+    rates = PassRates.start(num_prompts)
+    if not fresh:
+        seen = rng.integers(0, 40, num_prompts)
+        rates.a += rng.binomial(seen, rng.random(num_prompts))
+        rates.b += np.maximum(0, seen + 2.0 - rates.a)
+        rates.refresh()
+    state = scheduler.start(c, rates, seed=0)
+    if not fresh:
+        state.theta *= rng.random(num_prompts)
+    return state
+
+
+@pytest.mark.parametrize("fresh", [True, False], ids=["first_round", "later_round"])
+@pytest.mark.parametrize("num_prompts", [10_000, 100_000, 1_000_000])
+def test_one_round_costs_a_few_passes_over_the_prompts(benchmark: Any, num_prompts: int, fresh: bool) -> None:
+    state = running_state(num_prompts, fresh)
+    wins = np.random.default_rng(1).integers(0, 9, 66)
+    passes: list[float] = []
+
+    def one_pass() -> None:
+        passes.append(timeit.timeit(lambda: state.rates.a + state.rates.b, number=1))
+
+    # One pass before every round, so that what else the machine does hits both alike.
+    benchmark.pedantic(one_round, setup=one_pass, args=(state, wins), rounds=40, warmup_rounds=2)
+    median = benchmark.stats["median"]
+    ratio = median / statistics.median(passes)
+    benchmark.extra_info.update(ratio=round(ratio, 1), bytes_per_prompt=state.bytes_per_prompt)
+    print(f"\nM={num_prompts}: {median * 1e3:.2f} ms, {ratio:.1f} passes of a + b")
+    assert state.bytes_per_prompt <= 64
+    if num_prompts >= 1_000_000:
+        assert ratio <= 25
+
+
+def test_the_whole_allocator_takes_at_most_64_bytes_a_prompt() -> None:
+    allocator = Cero(AllocatorSettings(num_prompts=1000, budget=8000, rounds=100, batch_prompts=20))
+    held = sum(array.nbytes for array in allocator.state_dict().values() if array.size == 1000)
+    assert allocator.bytes_per_prompt == 56.0
+    # Saved: theta, a, b, tie, exposures. The rest follows from them.
+    assert held == 1000 * 32

@@ -1,0 +1,203 @@
+from __future__ import annotations
+
+import io
+import json
+import os
+import zipfile
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from verl_pods_cero.core.allocators import create_allocator
+from verl_pods_cero.core.settings import AllocatorSettings
+from verl_pods_cero.core.state import StateError, StateHeader, fingerprint, load_state, save_state
+
+SETTINGS = AllocatorSettings(num_prompts=30, budget=480, rounds=10, batch_prompts=6)
+HEADER = StateHeader("cero", "round", fingerprint([b"one", b"two"]), 30, SETTINGS.as_dict())
+ARRAYS = {"theta": np.linspace(0.0, 1.0, 30), "round": np.array(3), "open_rows": np.zeros(0, dtype=np.int64)}
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    path = tmp_path / "allocator.npz"
+    save_state(path, HEADER, ARRAYS)
+    return path
+
+
+def rewritten(path: Path, **members: np.ndarray) -> None:
+    with np.load(path) as file:
+        content: dict[str, Any] = {name: file[name] for name in file.files} | members
+    with path.open("wb") as file:
+        np.savez(file, **content)
+
+
+def test_what_is_loaded_is_what_was_saved(saved: Path) -> None:
+    loaded = load_state(saved, HEADER)
+    assert loaded.keys() == ARRAYS.keys()
+    for name, array in ARRAYS.items():
+        assert loaded[name].dtype == array.dtype and np.array_equal(loaded[name], array)
+
+
+@pytest.mark.parametrize("name", ["cero", "greso", "random_matched"])
+def test_an_allocator_goes_on_from_a_file(tmp_path: Path, name: str) -> None:
+    first, second = create_allocator(name, SETTINGS), create_allocator(name, SETTINGS)
+    for _ in range(3):
+        given_out = first.plan()
+        first.observe(given_out.indices, given_out.rollouts // 2, given_out.rollouts - given_out.rollouts // 2)
+        first.advance()
+    header = replace(HEADER, allocator=name)
+    save_state(tmp_path / "s.npz", header, first.state_dict())
+    second.load_state_dict(load_state(tmp_path / "s.npz", header))
+    assert second.plan().indices.tolist() == first.plan().indices.tolist()
+
+
+def test_no_pickle_is_written(saved: Path) -> None:
+    with np.load(saved, allow_pickle=False) as file:
+        assert all(not file[name].dtype.hasobject for name in file.files)
+
+
+def test_saving_again_replaces_the_file_and_leaves_nothing_else_behind(saved: Path) -> None:
+    save_state(saved, HEADER, ARRAYS | {"round": np.array(4)})
+    assert load_state(saved, HEADER)["round"] == 4
+    assert os.listdir(saved.parent) == [saved.name]  # noqa: PTH208
+
+
+def test_a_save_that_fails_keeps_the_former_state_and_leaves_nothing_behind(
+    saved: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(descriptor: int) -> None:
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="no space"):
+        save_state(saved, HEADER, ARRAYS | {"round": np.array(4)})
+    assert [p.name for p in saved.parent.iterdir()] == [saved.name]
+    assert load_state(saved, HEADER)["round"] == 3
+
+
+@pytest.mark.parametrize("name", ["__header__", "__checksum__", "file", "allow_pickle"])
+def test_a_reserved_name_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(StateError, match=f"'{name}' cannot be saved"):
+        save_state(tmp_path / "s.npz", HEADER, {name: np.zeros(1)})
+
+
+def test_an_array_of_objects_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(StateError, match="'theta' cannot be saved"):
+        save_state(tmp_path / "s.npz", HEADER, {"theta": np.array([None])})
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"version": 2}, "version 1, this run has 2: use the release"),
+        ({"allocator": "greso"}, r"allocator 'cero', this run has 'greso': set pods_cero\.allocator\.name back"),
+        ({"dataset_size": 31}, "dataset_size 30, this run has 31: train on the same files"),
+        ({"dataset_fingerprint": "x"}, "this run has 'x': the rows or their order changed"),
+        ({"schedule": "epoch"}, r"schedule 'round', this run has 'epoch': set pods_cero\.allocator\.schedule back"),
+        (
+            {"settings": SETTINGS.as_dict() | {"rho": 0.5}},
+            r"pods_cero\.allocator\.rho=1\.0, this run has 0\.5: set it back",
+        ),
+        ({"settings": {}}, r"pods_cero\.allocator\.batch_prompts=6, this run has None"),
+    ],
+)
+def test_a_state_of_another_run_is_refused_with_what_differs_and_a_way_out(
+    saved: Path, changes: dict[str, Any], complaint: str
+) -> None:
+    with pytest.raises(StateError, match=complaint):
+        load_state(saved, replace(HEADER, **changes))
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(StateError, match=r"no allocator state at .*absent\.npz: .* start a new run"):
+        load_state(tmp_path / "absent.npz", HEADER)
+
+
+@pytest.mark.parametrize("part", [0.0, 0.01, 0.5, 0.9, 0.999])
+def test_a_file_cut_short_is_refused(saved: Path, part: float) -> None:
+    whole = saved.read_bytes()
+    saved.write_bytes(whole[: int(part * len(whole))])
+    with pytest.raises(StateError, match="cut short or is another kind of file; go back to an earlier checkpoint"):
+        load_state(saved, HEADER)
+
+
+def test_every_flipped_byte_is_noticed_or_harmless(saved: Path) -> None:
+    whole = saved.read_bytes()
+    for place in range(0, len(whole), 41):
+        saved.write_bytes(whole[:place] + bytes([whole[place] ^ 0xFF]) + whole[place + 1 :])
+        try:
+            loaded = load_state(saved, HEADER)
+        except StateError:
+            continue
+        assert all(np.array_equal(loaded[name], array) for name, array in ARRAYS.items())
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        {"theta": np.linspace(0.0, 0.9, 30)},
+        {"theta": np.linspace(0.0, 1.0, 30).reshape(5, 6)},
+        {"theta": np.linspace(0.0, 1.0, 30).astype(">f8")},
+        {"extra": np.zeros(1)},
+        {"__checksum__": np.zeros(32, dtype=np.uint8)},
+    ],
+)
+def test_an_edited_array_is_refused(saved: Path, members: dict[str, np.ndarray]) -> None:
+    rewritten(saved, **members)
+    with pytest.raises(StateError, match="changed after it was saved"):
+        load_state(saved, HEADER)
+
+
+def test_an_edited_header_is_refused(saved: Path) -> None:
+    edited = replace(HEADER, dataset_fingerprint="another")
+    text = np.frombuffer(json.dumps(asdict(edited), sort_keys=True).encode(), dtype=np.uint8)
+    rewritten(saved, __header__=text)
+    with pytest.raises(StateError, match="changed after it was saved"):
+        load_state(saved, edited)
+
+
+@pytest.mark.parametrize("text", [b"not json", b"[1, 2]", b"\xff\xfe"])
+def test_a_header_that_makes_no_sense_is_refused(saved: Path, text: bytes) -> None:
+    rewritten(saved, __header__=np.frombuffer(text, dtype=np.uint8))
+    with pytest.raises(StateError, match="not a whole allocator state"):
+        load_state(saved, HEADER)
+
+
+def test_a_header_of_a_later_layout_is_named_as_such(saved: Path) -> None:
+    later = json.dumps(asdict(HEADER) | {"version": 7, "flavour": "new"}).encode()
+    rewritten(saved, __header__=np.frombuffer(later, dtype=np.uint8))
+    with pytest.raises(StateError, match="version 7, this run has 1: use the release of verl-pods-cero"):
+        load_state(saved, HEADER)
+
+
+def test_other_kinds_of_files_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "s.npz"
+    for write in (
+        lambda: path.write_text("text"),
+        lambda: path.write_bytes(npy_bytes(np.zeros(3))),
+        lambda: zipfile.ZipFile(path, "w").close(),
+        lambda: rewritten_pickle(path),
+    ):
+        write()
+        with pytest.raises(StateError, match="not a whole allocator state"):
+            load_state(path, HEADER)
+
+
+def npy_bytes(array: np.ndarray) -> bytes:
+    buffer = io.BytesIO()
+    np.save(buffer, array)
+    return buffer.getvalue()
+
+
+def rewritten_pickle(path: Path) -> None:
+    with path.open("wb") as file:
+        np.savez(file, theta=np.array([object()], dtype=object))
+
+
+def test_the_fingerprint_depends_on_rows_and_their_order() -> None:
+    prints = {fingerprint(rows) for rows in ([b"a", b"b"], [b"b", b"a"], [b"ab"], [b"a"], [], [b""])}
+    assert len(prints) == 6

@@ -1,0 +1,1 @@
+"""The mathematics of PODS and CERO, on numpy alone."""

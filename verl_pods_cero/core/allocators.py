@@ -1,0 +1,138 @@
+"""What an allocator is, and how one is found by name."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from verl_pods_cero.core.settings import AllocatorSettings
+
+_HOME = "verl_pods_cero.core"
+KNOWN = {
+    "cero": f"{_HOME}.primal_dual:Cero",
+    "fixed_pacing": f"{_HOME}.primal_dual:FixedPacing",
+    "greedy_marginal": f"{_HOME}.baselines:GreedyMarginal",
+    "greso": f"{_HOME}.skipping:Greso",
+    "knapsack": f"{_HOME}.baselines:Knapsack",
+    "random_matched": f"{_HOME}.primal_dual:RandomMatched",
+    "uniform": f"{_HOME}.baselines:Uniform",
+}
+
+_OPTION = "pods_cero.allocator.name"
+
+
+@dataclass(frozen=True)
+class Allocation:
+    """Who gets rollouts, and how many.
+
+    Shapes and units:
+        indices: (k,) int64, positions of rows in the data set. rollouts: (k,) int64, > 0, for each of them.
+
+    >>> Allocation(np.array([7, 3]), np.array([8, 4])).total
+    12
+    """
+
+    indices: NDArray[np.int64]
+    rollouts: NDArray[np.int64]
+
+    @classmethod
+    def empty(cls) -> Allocation:
+        """An allocation to nobody."""
+        none = np.zeros(0, dtype=np.int64)
+        return cls(none, none)
+
+    @property
+    def total(self) -> int:
+        """Rollouts in all."""
+        return int(self.rollouts.sum())
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+
+class Allocator(Protocol):
+    """Decides before generation which prompts get rollouts and how many, under a budget for the whole run.
+
+    A round is one or more calls of `plan`, the outcomes through `observe`, and `advance`. An implementation is
+    built with an `AllocatorSettings` as its only argument.
+    """
+
+    @property
+    def spent(self) -> int:
+        """Rollouts handed out so far."""
+
+    @property
+    def remaining(self) -> int:
+        """Rollouts of the budget that are left."""
+
+    @property
+    def room(self) -> int:
+        """Rollouts that the open round may still get; at 0 the batch is full."""
+
+    @property
+    def finished(self) -> bool:
+        """Whether no more rollouts will be handed out."""
+
+    def plan(self, candidates: ArrayLike | None = None) -> Allocation:
+        """Hand out rollouts to any row (None), or to these rows only, in their order."""
+
+    def observe(self, indices: ArrayLike, successes: ArrayLike, failures: ArrayLike) -> None:
+        """Take in how many rollouts of each prompt passed and how many did not."""
+
+    def advance(self) -> None:
+        """Close the round, whether or not it handed anything out."""
+
+    def state_dict(self) -> dict[str, np.ndarray]:
+        """All that is needed to go on from here, as plain arrays (no objects)."""
+
+    def load_state_dict(self, state: dict[str, np.ndarray]) -> None:
+        """Go on from a saved state."""
+
+    def metrics(self) -> dict[str, float]:
+        """Numbers worth logging after a round."""
+
+
+def create_allocator(name: str, settings: AllocatorSettings) -> Allocator:
+    """Build an allocator from its name, or from `package.module:Class` for one of your own.
+
+    Raises:
+        ValueError: No such name, module or class; the message names the option, the value and what is known.
+        TypeError: The class lacks a part of the protocol.
+
+    >>> settings = AllocatorSettings(num_prompts=4, budget=32, rounds=2, batch_prompts=2)
+    >>> create_allocator("uniform", settings).remaining
+    32
+    >>> create_allocator("unifrom", settings)
+    Traceback (most recent call last):
+    ValueError: pods_cero.allocator.name must be one of cero, fixed_pacing, greedy_marginal, greso, \
+knapsack, random_matched, uniform, or package.module:Class, got 'unifrom': did you mean 'uniform'?
+    """
+    path = KNOWN.get(name, name)
+    if ":" not in path:
+        near = difflib.get_close_matches(name, KNOWN, n=1, cutoff=0.0)[0]
+        raise ValueError(
+            f"{_OPTION} must be one of {', '.join(KNOWN)}, or package.module:Class, got {name!r}:"
+            f" did you mean {near!r}?"
+        )
+    module, _, attribute = path.partition(":")
+    try:
+        found: Any = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ValueError(
+            f"{_OPTION} must name a class that can be imported, got {name!r}: {error}."
+            f" Known without a module: {', '.join(KNOWN)}"
+        ) from error
+    made: Allocator = found(settings)
+    missing = sorted(part for part in _protocol_parts() if not hasattr(made, part))
+    if missing:
+        raise TypeError(f"{_OPTION}={name}: the class lacks {', '.join(missing)} of the Allocator protocol")
+    return made
+
+
+def _protocol_parts() -> set[str]:
+    return {part for part in vars(Allocator) if not part.startswith("_")}

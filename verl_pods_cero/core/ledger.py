@@ -1,0 +1,211 @@
+"""The books that every allocator keeps: budget, rounds, exposures, posteriors, and what they show for it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from verl_pods_cero.core.allocators import Allocation
+from verl_pods_cero.core.pass_rates import Calibration, PassRates, checked_indices, checked_outcomes
+from verl_pods_cero.core.settings import AllocatorSettings
+
+Indices = NDArray[np.int64]
+
+
+class BudgetedAllocator(ABC):
+    """An allocator that decides only whom to serve; the rest of the protocol is here.
+
+    A subclass says in `_choose` which prompts get how many units in this call, within `_room`, and may add
+    arrays to the state and numbers to the metrics. Random draws come from `_generator`, which depends on the
+    seed and on how far the run is, so that a resumed run draws what the unbroken one would have drawn.
+
+    Memory:
+        28 bytes a prompt here: a, b, q (float64) and exposures (int32, in units).
+    """
+
+    def __init__(self, settings: AllocatorSettings) -> None:
+        self.settings = settings
+        prior = (float(settings.prior_successes), float(settings.prior_failures))
+        self.rates = PassRates.start(settings.num_prompts, prior, settings.rho)
+        self.exposures: NDArray[np.int32] = np.zeros(settings.num_prompts, dtype=np.int32)
+        self.round = 0
+        self.empty_rounds = 0
+        self._spent = 0
+        self._open_rows: Indices = np.zeros(0, dtype=np.int64)
+        self._open_units: Indices = np.zeros(0, dtype=np.int64)
+        self._open_calls = 0
+        self._open_groups = np.zeros(2, dtype=np.int64)
+        self._open_calibration = Calibration()
+        self._closed: dict[str, float] = {"prompts": 0.0, "rollouts": 0.0}
+
+    @abstractmethod
+    def _choose(self, candidates: Indices | None) -> tuple[Indices, Indices]:
+        """Prompts and their units for this call, both (k,)."""
+
+    @property
+    def spent(self) -> int:
+        """Rollouts handed out so far, those of the open round included."""
+        return self._spent * self.settings.unit
+
+    @property
+    def remaining(self) -> int:
+        """Rollouts of the budget that are left."""
+        return self.settings.budget - self.spent
+
+    @property
+    def room(self) -> int:
+        """Rollouts that the open round may still get; at 0 the batch is full."""
+        return self._room * self.settings.unit
+
+    @property
+    def finished(self) -> bool:
+        """Whether the budget or the rounds are used up."""
+        return self.remaining == 0 or self.round >= self.settings.rounds
+
+    @property
+    def _room(self) -> int:
+        if self.finished:
+            return 0
+        left = self.settings.budget_units - self._spent
+        return max(0, min(left, self._round_limit() - int(self._open_units.sum())))
+
+    def _round_limit(self) -> int:
+        return self.settings.capacity_units
+
+    def plan(self, candidates: ArrayLike | None = None) -> Allocation:
+        """Hand out rollouts: to any prompt, or only to `candidates`, in whose order the answer then is.
+
+        A round may be planned in several calls, each adding to it; `advance` closes it.
+        """
+        rows = None if candidates is None else checked_indices(self.settings.num_prompts, candidates)
+        if self.finished:
+            return Allocation.empty()
+        indices, units = self._choose(rows)
+        self._open_calls += 1
+        served = units > 0
+        indices, units = indices[served], units[served]
+        np.add.at(self.exposures, indices, units.astype(np.int32))
+        self._spent += int(units.sum())
+        self._open_rows = np.concatenate([self._open_rows, indices])
+        self._open_units = np.concatenate([self._open_units, units])
+        return Allocation(indices, units * self.settings.unit)
+
+    def observe(self, indices: ArrayLike, successes: ArrayLike, failures: ArrayLike) -> None:
+        """Take in outcomes, in rollouts; what was predicted for them is scored before the posterior moves."""
+        rows, wins, losses = checked_outcomes(self.settings.num_prompts, indices, successes, failures)
+        self._open_calibration += Calibration.of(self.rates.predict(rows), wins, losses)
+        self._open_groups += [np.count_nonzero((wins > 0) & (losses > 0)), np.count_nonzero(wins + losses)]
+        self._learn(rows, wins, losses)
+
+    def _learn(self, rows: Indices, wins: NDArray[np.float64], losses: NDArray[np.float64]) -> None:
+        self.rates.observe(rows, wins, losses)
+
+    def advance(self) -> None:
+        """Close the round."""
+        handed = int(self._open_units.sum())
+        self.round += 1
+        self.empty_rounds += handed == 0
+        self._closed = {
+            "prompts": float(len(self._open_rows)),
+            "rollouts": float(handed * self.settings.unit),
+        }
+        mixed, groups = self._open_groups.tolist()
+        if groups:
+            self._closed["effective_groups"] = mixed / groups
+            self._closed["calibration_mae"] = self._open_calibration.mean_absolute_error
+            self._closed["calibration_brier"] = self._open_calibration.brier
+        self._open_calibration = Calibration()
+        self._open_groups = np.zeros(2, dtype=np.int64)
+        self._open_calls = 0
+        self._open_rows = self._open_rows[:0]
+        self._open_units = self._open_units[:0]
+
+    def metrics(self) -> dict[str, float]:
+        """Numbers on the round closed last and on the run so far.
+
+        prompts, rollouts: in that round. effective_groups: share of its groups with both outcomes;
+        calibration_mae, calibration_brier: of the pass rates predicted before it was observed; all three are
+        absent where nothing was observed. round, empty_rounds, spent, remaining: the run so far, in rollouts.
+        exposures_p10, _p50, _p90: rollouts that a prompt has had. q_p10, _p50, _p90: informativeness.
+        """
+        numbers = dict(self._closed)
+        numbers["round"] = float(self.round)
+        numbers["empty_rounds"] = float(self.empty_rounds)
+        numbers["spent"] = float(self.spent)
+        numbers["remaining"] = float(self.remaining)
+        numbers.update(spread("exposures", self.exposures, self.settings.unit))
+        numbers.update(spread("q", self.rates.q))
+        return numbers
+
+    def state_dict(self) -> dict[str, np.ndarray]:
+        """Arrays from which `load_state_dict` goes on exactly here, in the middle of a round too.
+
+        Only the scores of outcomes already observed in an open round are not kept: its metrics then cover the rest.
+        """
+        return {
+            "a": self.rates.a.copy(),
+            "b": self.rates.b.copy(),
+            "exposures": self.exposures.copy(),
+            "round": np.array(self.round),
+            "empty_rounds": np.array(self.empty_rounds),
+            "spent": np.array(self._spent),
+            "open_calls": np.array(self._open_calls),
+            "open_rows": self._open_rows.copy(),
+            "open_units": self._open_units.copy(),
+        }
+
+    def load_state_dict(self, state: dict[str, np.ndarray]) -> None:
+        """Go on from a saved state.
+
+        Raises:
+            ValueError: An array is missing, unknown, or of another shape or type than this allocator's.
+        """
+        self._check_state(state)
+        self.rates.a[:] = state["a"]
+        self.rates.b[:] = state["b"]
+        self.rates.refresh()
+        self.exposures[:] = state["exposures"]
+        self.round = int(state["round"])
+        self.empty_rounds = int(state["empty_rounds"])
+        self._spent = int(state["spent"])
+        self._open_calls = int(state["open_calls"])
+        self._open_rows = state["open_rows"].astype(np.int64)
+        self._open_units = state["open_units"].astype(np.int64)
+
+    def _check_state(self, state: dict[str, np.ndarray]) -> None:
+        own = self.state_dict()
+        kind = type(self).__name__
+        for name in sorted(own.keys() ^ state.keys()):
+            verb = "lacks" if name in own else "has an unknown"
+            raise ValueError(f"the state {verb} array {name!r}: it was not saved by {kind} of this version")
+        for name, mine in own.items():
+            given = np.asarray(state[name])
+            # What is open in a round has a length of its own; everything else has this run's shape.
+            free = name.startswith("open_") and given.ndim == 1
+            if given.dtype.kind != mine.dtype.kind or not (free or given.shape == mine.shape):
+                raise ValueError(
+                    f"array {name!r} of the state is {given.dtype} {given.shape}, {kind} needs {mine.dtype}"
+                    f" {mine.shape}: it was saved for another data set or allocator"
+                )
+        if not ((state["a"] > 0).all() and (state["b"] > 0).all()):
+            raise ValueError("the state has posterior counts a, b that are not positive: it was edited")
+        if not 0 <= int(state["spent"]) <= self.settings.budget_units:
+            raise ValueError(
+                f"the state has {int(state['spent'])} units spent, which is outside the budget of"
+                f" {self.settings.budget_units}: resume with the budget it was saved with"
+            )
+
+    def _generator(self) -> np.random.Generator:
+        return np.random.default_rng([self.settings.seed, self.round, self._open_calls])
+
+
+def spread(name: str, values: NDArray[np.float64] | NDArray[np.int32], scale: float = 1.0) -> dict[str, float]:
+    """Deciles 1, 5 and 9 of some values as metrics.
+
+    >>> spread("q", np.array([0.0, 1.0, 2.0]))
+    {'q_p10': 0.2, 'q_p50': 1.0, 'q_p90': 1.8}
+    """
+    low, middle, high = np.quantile(values, [0.1, 0.5, 0.9]) * scale
+    return {f"{name}_p10": float(low), f"{name}_p50": float(middle), f"{name}_p90": float(high)}

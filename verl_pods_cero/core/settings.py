@@ -1,0 +1,161 @@
+"""What every allocator is told before the run: sizes, budget and pace, checked in one place."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import math
+import numbers
+import operator
+from dataclasses import dataclass
+
+SCHEDULES = ("round", "epoch")
+
+_PREFIX = "pods_cero.allocator"
+
+
+@dataclass(frozen=True)
+class AllocatorSettings:
+    """Settings shared by all allocators; every count of responses is in rollouts.
+
+    Formula:
+        capacity of a round C = batch_prompts n (schedule round) or num_prompts n_max (schedule epoch), unless
+        it is given.
+
+    Units:
+        num_prompts M: rows of the data set. budget B, n, n_max, capacity: rollouts, multiples of unit.
+        unit g: rollouts that are handed out together, at least 2 because a group of one has no baseline.
+        rounds K. batch_prompts: prompts in a training batch. n: rollouts of a prompt in a plain run.
+        n_max: most rollouts of a prompt in a round (default n). rho: what is kept of older evidence, 0 to 1.
+        lam: how soon a prompt counts as used up, > 0. prior_successes, prior_failures: Beta prior, > 0.
+        price: first normalised price of a unit, 0 to 1. schedule: round or epoch. seed: of ties and draws.
+
+    Raises:
+        ValueError: A rule is broken; the message names the option, the rule, the value and a way out.
+
+    Source:
+        CERO, arXiv 2606.05606 (epoch schedule) and 2610.09679 (round schedule, and the figures of the example).
+
+    >>> s = AllocatorSettings(num_prompts=8960, budget=256_000, rounds=500, batch_prompts=66, n=8, unit=4)
+    >>> s.budget_units, s.capacity_units, s.n_max_units
+    (64000, 132, 2)
+    """
+
+    num_prompts: int
+    budget: int
+    rounds: int
+    batch_prompts: int
+    n: int = 8
+    n_max: int | None = None
+    unit: int = 4
+    capacity: int | None = None
+    rho: float = 1.0
+    lam: float = 1.0
+    prior_successes: float = 1.0
+    prior_failures: float = 1.0
+    price: float = 0.5
+    schedule: str = "round"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in (
+            "num_prompts",
+            "budget",
+            "rounds",
+            "batch_prompts",
+            "n",
+            "n_max",
+            "unit",
+            "capacity",
+            "seed",
+        ):
+            self._check_whole(name)
+        self._check_reals()
+        if self.schedule not in SCHEDULES:
+            near = difflib.get_close_matches(str(self.schedule), SCHEDULES, n=1, cutoff=0.0)
+            self._refuse("schedule", f"be one of {', '.join(SCHEDULES)}", f"did you mean {near[0]!r}?")
+        if self.unit < 2:
+            self._refuse("unit", "be at least 2 (a group of one rollout has no baseline)", "use 2 or more")
+        for name in ("n", "n_max", "budget", "capacity"):
+            self._check_multiple(name)
+        self._check_sizes()
+
+    @property
+    def budget_units(self) -> int:
+        """Budget in units."""
+        return self.budget // self.unit
+
+    @property
+    def n_units(self) -> int:
+        """Rollouts of a prompt in a plain run, in units."""
+        return self.n // self.unit
+
+    @property
+    def n_max_units(self) -> int:
+        """Most rollouts of a prompt in a round, in units."""
+        return (self.n if self.n_max is None else self.n_max) // self.unit
+
+    @property
+    def capacity_units(self) -> int:
+        """Capacity of a round, in units."""
+        if self.capacity is not None:
+            return self.capacity // self.unit
+        if self.schedule == "epoch":
+            return self.num_prompts * self.n_max_units
+        return self.batch_prompts * self.n_units
+
+    def as_dict(self) -> dict[str, int | float | str | None]:
+        """The fields by name, as the header of a state file keeps them."""
+        return dataclasses.asdict(self)
+
+    def _check_whole(self, name: str) -> None:
+        value = getattr(self, name)
+        if value is None and name in ("n_max", "capacity"):
+            return
+        least = 0 if name == "seed" else 1
+        try:
+            number = None if isinstance(value, bool) else operator.index(value)
+        except TypeError:
+            number = None
+        if number is None or number < least:
+            self._refuse(name, f"be a whole number, at least {least}", "correct the value")
+        object.__setattr__(self, name, number)
+
+    def _check_reals(self) -> None:
+        for name in ("rho", "price"):
+            if not 0.0 <= self._real(name) <= 1.0:
+                self._refuse(name, "lie between 0 and 1", "use a number in that range")
+        for name in ("lam", "prior_successes", "prior_failures"):
+            if not 0.0 < self._real(name) < math.inf:
+                self._refuse(name, "be positive and finite", "use 1.0 if in doubt")
+
+    def _real(self, name: str) -> float:
+        value = getattr(self, name)
+        if isinstance(value, bool) or not isinstance(value, numbers.Real):
+            self._refuse(name, "be a number", "correct the value")
+        return float(value)
+
+    def _check_multiple(self, name: str) -> None:
+        value = getattr(self, name)
+        if value is not None and value % self.unit:
+            low = value // self.unit * self.unit
+            fix = f"use {low} or {low + self.unit}" if low else f"use {self.unit}"
+            self._refuse(name, f"be a multiple of {_PREFIX}.unit ({self.unit})", f"{fix}, or change the unit")
+
+    def _check_sizes(self) -> None:
+        if self.batch_prompts > self.num_prompts:
+            rule = f"be at most the number of prompts in the data set ({self.num_prompts})"
+            self._refuse("batch_prompts", rule, f"use {self.num_prompts} or less")
+        if self.n_max is not None and self.n_max < self.n:
+            self._refuse("n_max", f"be at least {_PREFIX}.n ({self.n})", f"use {self.n} or more, or lower n")
+        most = self.num_prompts * self.n_max_units * self.unit
+        if self.capacity is not None and self.capacity > most:
+            rule = f"be at most num_prompts * n_max ({most}), which is all that a round can hold"
+            self._refuse("capacity", rule, f"use {most} or less")
+        reach = self.rounds * self.capacity_units * self.unit
+        if self.budget > reach:
+            rule = f"be at most rounds * capacity ({self.rounds} * {self.capacity_units * self.unit} = {reach})"
+            self._refuse("budget", rule, f"use {reach} or less, or raise rounds or batch_prompts")
+
+    def _refuse(self, name: str, rule: str, fix: str) -> None:
+        raise ValueError(f"{_PREFIX}.{name} must {rule}, got {getattr(self, name)!r}: {fix}")

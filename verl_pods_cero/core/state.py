@@ -1,0 +1,168 @@
+"""Allocator state on disk: one file, written whole or not at all, and read back only where it belongs."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+STATE_VERSION = 1
+
+_HEADER = "__header__"
+_CHECKSUM = "__checksum__"
+
+
+class StateError(ValueError):
+    """A state file is damaged, or was saved for another run; the message says what differs and what to do."""
+
+
+@dataclass(frozen=True)
+class StateHeader:
+    """What a state belongs to.
+
+    allocator: its name. schedule: round or epoch. dataset_fingerprint, dataset_size: of the training rows, in
+    order. settings: the other options, as JSON values. version: of the file's layout.
+    """
+
+    allocator: str
+    schedule: str
+    dataset_fingerprint: str
+    dataset_size: int
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    version: int = STATE_VERSION
+
+
+def fingerprint(rows: Iterable[bytes]) -> str:
+    """Fingerprint of a data set: SHA-256 over its rows, each with its length, so that order and borders count.
+
+    >>> fingerprint([b"ab", b"c"]) == fingerprint([b"a", b"bc"])
+    False
+    """
+    digest = hashlib.sha256()
+    for row in rows:
+        digest.update(len(row).to_bytes(8, "little"))
+        digest.update(row)
+    return digest.hexdigest()
+
+
+def save_state(path: str | os.PathLike[str], header: StateHeader, arrays: Mapping[str, np.ndarray]) -> None:
+    """Write a state to one `.npz` file without pickle.
+
+    The file is written and synced under another name in the same folder and then renamed, so that `path` holds
+    either the former state or the new one, also after a crash.
+
+    Raises:
+        StateError: An array holds objects, or has a reserved name.
+        OSError: The folder is missing or full; no partial file is left.
+
+    >>> import tempfile
+    >>> header = StateHeader("cero", "round", fingerprint([b"row"]), 1)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save_state(f"{folder}/state.npz", header, {"theta": np.array([0.5])})
+    ...     load_state(f"{folder}/state.npz", header)
+    {'theta': array([0.5])}
+    """
+    path = Path(path)
+    for name, array in arrays.items():
+        if name in (_HEADER, _CHECKSUM, "allow_pickle", "file") or np.asarray(array).dtype.hasobject:
+            raise StateError(f"array {name!r} cannot be saved: plain numbers under a name of their own only")
+    text = json.dumps(asdict(header), sort_keys=True).encode()
+    # Any, because numpy's stub takes a name for its own flag allow_pickle.
+    content: dict[str, Any] = {
+        **arrays,
+        _HEADER: np.frombuffer(text, dtype=np.uint8),
+        _CHECKSUM: np.frombuffer(_checksum(text, arrays), dtype=np.uint8),
+    }
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            np.savez(file, **content)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+    _sync_folder(path.parent)
+
+
+def load_state(path: str | os.PathLike[str], expected: StateHeader) -> dict[str, np.ndarray]:
+    """Read a state back, if it is whole and belongs to this run.
+
+    Raises:
+        StateError: There is no file, it is cut short or edited, or it was saved by another version, allocator or
+            schedule, with other settings, or for another data set.
+    """
+    path = Path(path)
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
+            arrays = {name: archive[name] for name in archive.files}
+        text = arrays.pop(_HEADER).tobytes()
+        found = dict(json.loads(text))
+        checksum = arrays.pop(_CHECKSUM).tobytes()
+    except FileNotFoundError as error:
+        raise StateError(
+            f"no allocator state at {path}: the checkpoint was saved without one; restore the file, or start a new run"
+        ) from error
+    except Exception as error:
+        # A damaged archive fails in a dozen ways (zip, zlib, struct, JSON, numpy); they all mean the same here.
+        raise StateError(
+            f"{path} is not a whole allocator state ({error}): it was cut short or is another kind of file;"
+            " go back to an earlier checkpoint"
+        ) from error
+    _check_header(path, found, expected)
+    if checksum != _checksum(text, arrays):
+        raise StateError(
+            f"{path} was changed after it was saved (its checksum does not match): go back to an earlier checkpoint"
+        )
+    return arrays
+
+
+def _check_header(path: Path, found: Mapping[str, Any], expected: StateHeader) -> None:
+    advice = {
+        "version": "use the release of verl-pods-cero that saved it, or start a new run",
+        "allocator": "set pods_cero.allocator.name back, or start a new run in another folder",
+        "dataset_size": "train on the same files, or start a new run in another folder",
+        "dataset_fingerprint": "the rows or their order changed: train on the same files, or start a new run",
+        "schedule": "set pods_cero.allocator.schedule back, or start a new run in another folder",
+    }
+    for name, fix in advice.items():
+        saved, now = found.get(name), getattr(expected, name)
+        if saved != now:
+            raise StateError(f"{path} was saved with {name} {saved!r}, this run has {now!r}: {fix}")
+    now_settings = json.loads(json.dumps(dict(expected.settings)))
+    saved_settings = found["settings"]
+    for name in sorted(saved_settings.keys() | now_settings.keys()):
+        saved, now = saved_settings.get(name), now_settings.get(name)
+        if saved != now:
+            raise StateError(
+                f"{path} was saved with pods_cero.allocator.{name}={saved!r}, this run has {now!r}: set it back,"
+                " or start a new run in another folder"
+            )
+
+
+def _checksum(header: bytes, arrays: Mapping[str, np.ndarray]) -> bytes:
+    digest = hashlib.sha256(header)
+    for name in sorted(arrays):
+        array = np.ascontiguousarray(arrays[name])
+        digest.update(f"{name} {array.dtype.str} {np.shape(arrays[name])}".encode())
+        digest.update(array.tobytes())
+    return digest.digest()
+
+
+def _sync_folder(folder: Path) -> None:
+    # The rename itself lies in the folder; some file systems cannot sync one, and there nothing can be done.
+    with contextlib.suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

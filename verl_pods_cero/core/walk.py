@@ -1,0 +1,55 @@
+"""A walk over the data set, pass after pass, each pass in an order of its own."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+Indices = NDArray[np.int64]
+
+
+class Walk:
+    """Visits M rows in a seeded order, and again in another one when the pass is over.
+
+    One number, `visited`, says where the walk is: pass `visited // M`, place `visited % M` in its order. The
+    order of a pass depends on the seed and the pass alone, so nothing else has to be saved.
+
+    >>> walk = Walk(num_prompts=3, seed=0)
+    >>> first = walk.next_rows(2); walk.step_past(first[-1])
+    >>> walk.visited, sorted(walk.next_rows(3).tolist())
+    (2, [0, 1, 2])
+    """
+
+    def __init__(self, num_prompts: int, seed: int) -> None:
+        self.visited = 0
+        self._num_prompts = num_prompts
+        self._seed = seed
+        self._orders: dict[int, Indices] = {}
+
+    def next_rows(self, count: int) -> Indices:
+        """The next `count` different rows (at most M), in the order of the walk; does not move."""
+        turn, place = divmod(self.visited, self._num_prompts)
+        rows = self._order(turn)[place : place + count]
+        if len(rows) < count and place:
+            # What is left of this pass comes first; the next pass then skips it.
+            following = self._order(turn + 1)
+            following = following[~np.isin(following, rows)]
+            rows = np.concatenate([rows, following[: count - len(rows)]])
+        return rows
+
+    def step_past(self, row: int) -> None:
+        """Move to just after the next visit of a row."""
+        turn, place = divmod(self.visited, self._num_prompts)
+        ahead = np.flatnonzero(self._order(turn)[place:] == row)
+        if len(ahead):
+            self.visited += int(ahead[0]) + 1
+        else:
+            following = np.flatnonzero(self._order(turn + 1) == row)
+            self.visited = (turn + 1) * self._num_prompts + int(following[0]) + 1
+
+    def _order(self, turn: int) -> Indices:
+        if turn not in self._orders:
+            self._orders = {kept: order for kept, order in self._orders.items() if kept == turn - 1}
+            generator = np.random.default_rng([self._seed, turn])
+            self._orders[turn] = generator.permutation(self._num_prompts)
+        return self._orders[turn]

@@ -1,0 +1,1 @@
+"""Hydra primary configs, found by `--config-name` wherever the plugin is installed."""

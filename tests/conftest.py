@@ -35,7 +35,7 @@ def data_file(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="session")
 def verl_config(data_file: str) -> DictConfig:
-    """verl's own configuration with our schema, composed once."""
+    """Verl's own configuration with our schema, composed once."""
     from hydra import compose, initialize_config_module
 
     from verl_pods_cero.config import schema

@@ -18,9 +18,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="verl-pods-cero", description=verl_pods_cero.__doc__)
     parser.add_argument("--version", action="version", version=verl_pods_cero.__version__)
     commands = parser.add_subparsers(dest="command", required=True, metavar="command")
-    commands.add_parser(
-        "doctor", help="print what verl, vLLM and Hydra find of the plugin, and what is wrong"
-    )
+    commands.add_parser("doctor", help="print what verl, vLLM and Hydra find of the plugin, and what is wrong")
     data = commands.add_parser("data", help="write a data set as verl's parquet rows")
     datasets.add_arguments(data)
     args = parser.parse_args(argv)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, is_dataclass
-from typing import TYPE_CHECKING, Any, Optional, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from verl_pods_cero.errors import OptionError, nearest
 
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 ROOT = "pods_cero"
 SCHEMA_NAME = "pods_cero_schema"
 ADVANTAGE_STATS = ("subset", "full_group")
+CANDIDATES = ("pool", "loader")
 
 # Our trainer modes and the verl mode that each one extends.
 BASE_MODES = {"pods_cero_sync": "sync"}
@@ -26,10 +27,10 @@ class FilterOptions:
     enable: bool = False
 
     # Rollouts kept of each prompt (m). Give this or keep_fraction.
-    keep: Optional[int] = None  # noqa: UP045 - OmegaConf reads this spelling on Python 3.10
+    keep: int | None = None
 
     # Kept share of actor_rollout_ref.rollout.n, in (0, 1]. Give this or keep.
-    keep_fraction: Optional[float] = None  # noqa: UP045
+    keep_fraction: float | None = None
 
     # max_variance, max_reward, random, percentile, or package.module:function.
     rule: str = "max_variance"
@@ -51,10 +52,69 @@ class FilterOptions:
 
 
 @dataclass
+class AllocatorOptions:
+    """Which prompts get rollouts, and how many, under a budget for the whole run (CERO)."""
+
+    # Turns the allocator on.
+    enable: bool = False
+
+    # cero, uniform, random_matched, fixed_pacing, greedy_marginal, knapsack, greso, or package.module:Class.
+    name: str = "cero"
+
+    # A round is a training step ("round") or a pass over the data ("epoch").
+    schedule: str = "round"
+
+    # Rows to choose from: the whole data set ("pool"), or verl's data loader in its order ("loader").
+    candidates: str = "pool"
+
+    # Rollouts for the whole run; by default what plain GRPO would generate in as many steps.
+    budget: int | None = None
+
+    # Rounds (K); by default trainer.total_training_steps ("round") or trainer.total_epochs ("epoch").
+    rounds: int | None = None
+
+    # Most rollouts of a prompt in a round; by default actor_rollout_ref.rollout.n.
+    n_max: int | None = None
+
+    # Rollouts that are handed out together; by default 4, or n where 4 does not divide it.
+    unit: int | None = None
+
+    # Most rollouts of a round; by default data.train_batch_size * n ("round") or all rows * n_max ("epoch").
+    capacity: int | None = None
+
+    # What is kept of older evidence when new outcomes of a prompt arrive, 0 to 1.
+    rho: float = 1.0
+
+    # How soon a prompt counts as used up, above 0.
+    lam: float = 1.0
+
+    # First price of a unit, 0 to 1.
+    price: float = 0.5
+
+    # Beta prior of the pass rates.
+    prior_successes: float = 1.0
+    prior_failures: float = 1.0
+
+    # The value that says whether a rollout succeeded: a key of reward_extra_info, or "reward".
+    success_key: str = "acc"
+
+    # Success is a value of at least this; by default the value must be 0 or 1 (or -1 or 1).
+    success_threshold: float | None = None
+
+    # Writes what is known of each prompt as parquet with every checkpoint.
+    dump_prompts: bool = False
+
+    # Seed of ties and random draws.
+    seed: int = 0
+
+
+@dataclass
 class PodsCeroOptions:
     """Everything under `pods_cero` in the configuration."""
 
     filter: FilterOptions = field(default_factory=FilterOptions)
+
+    allocator: AllocatorOptions = field(default_factory=AllocatorOptions)
 
     # Seconds between two looks at the generation's progress (verl: 2.0).
     poll_interval_s: float = 0.1
@@ -99,10 +159,9 @@ def parse(config: DictConfig) -> PodsCeroOptions | None:
     _refuse_unknown(PodsCeroOptions, node, ROOT)
     options = cast(PodsCeroOptions, _typed(cast("dict[str, Any]", node)))
     _check_filter(options.filter)
+    _check_allocator(options.allocator)
     if options.poll_interval_s <= 0:
-        raise OptionError(
-            f"{ROOT}.poll_interval_s", "must be above 0 seconds", options.poll_interval_s, "use 0.1"
-        )
+        raise OptionError(f"{ROOT}.poll_interval_s", "must be above 0 seconds", options.poll_interval_s, "use 0.1")
     return options
 
 
@@ -154,9 +213,7 @@ def _check_filter(options: FilterOptions) -> None:
             nearest(options.advantage_stats, ADVANTAGE_STATS),
         )
     if not options.ranking_key:
-        raise OptionError(
-            f"{path}.ranking_key", "must name a value", options.ranking_key, "use reward or acc"
-        )
+        raise OptionError(f"{path}.ranking_key", "must name a value", options.ranking_key, "use reward or acc")
     if options.min_prompts < 0:
         raise OptionError(f"{path}.min_prompts", "must not be negative", options.min_prompts, "use 0")
     if options.min_prompts and not options.drop_zero_variance:
@@ -165,4 +222,34 @@ def _check_filter(options: FilterOptions) -> None:
             f"has no effect while {path}.drop_zero_variance=false",
             options.min_prompts,
             f"set {path}.drop_zero_variance=true, or take {path}.min_prompts out",
+        )
+
+
+def _check_allocator(options: AllocatorOptions) -> None:
+    path = f"{ROOT}.allocator"
+    if not options.enable:
+        if options.budget is not None:
+            raise OptionError(
+                f"{path}.budget",
+                f"has no effect while {path}.enable=false",
+                options.budget,
+                f"set {path}.enable=true, or take {path}.budget out",
+            )
+        return
+    if options.candidates not in CANDIDATES:
+        fix = nearest(options.candidates, CANDIDATES)
+        raise OptionError(f"{path}.candidates", "names no source of prompts", options.candidates, fix)
+    if options.schedule == "epoch" and options.candidates == "loader":
+        raise OptionError(
+            f"{path}.candidates",
+            f"must be pool with {path}.schedule=epoch: a round is a plan for the whole data set",
+            options.candidates,
+            f"set {path}.candidates=pool",
+        )
+    if options.success_key == "reward" and options.success_threshold is None:
+        raise OptionError(
+            f"{path}.success_key",
+            "cannot be the reward alone: a shaped score is no outcome, and CERO counts successes and failures",
+            options.success_key,
+            f"set {path}.success_threshold to the reward from which a rollout counts as a success, or use acc",
         )

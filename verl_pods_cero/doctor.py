@@ -81,8 +81,7 @@ def _plugin() -> Iterator[Finding]:
         policy,
         ""
         if allowed
-        else f"unset it, or add {NAME} to it: verl does not load the plugin, and its recipes are "
-        "unknown to Hydra",
+        else f"unset it, or add {NAME} to it: verl does not load the plugin, and its recipes are unknown to Hydra",
     )
     import verl  # noqa: F401 - loads the plugins
 
@@ -90,9 +89,7 @@ def _plugin() -> Iterator[Finding]:
     yield Finding(
         "plugin in this process",
         "loaded" if loaded else "not loaded",
-        ""
-        if loaded
-        else "see the lines above; VERL_LOGGING_LEVEL=DEBUG shows what verl's plugin loader says",
+        "" if loaded else "see the lines above; VERL_LOGGING_LEVEL=DEBUG shows what verl's plugin loader says",
     )
 
 
@@ -114,9 +111,7 @@ def _recipes() -> Iterator[Finding]:
     )
     from hydra._internal.utils import create_config_search_path
 
-    providers = [
-        entry.provider for entry in create_config_search_path("pkg://verl.trainer.config").get_path()
-    ]
+    providers = [entry.provider for entry in create_config_search_path("pkg://verl.trainer.config").get_path()]
     found = "verl-pods-cero" in providers
     yield Finding(
         "Hydra search path",

@@ -7,6 +7,8 @@ leaves for later hangs on the import of the module that it concerns:
 - `hydra.core.plugins`: recipes on Hydra's search path, the option schema in its store (driver only);
 - `verl.utils.config`: options are checked where verl checks its own, before Ray starts;
 - `verl.trainer.ppo.v1`: the trainers register with verl, in the one process that trains.
+
+Where a recipe asked for the CPU (`VERL_PLATFORM=cpu`), verl's CPU platform is added as well.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from typing import Any
 
 import wrapt
 
+from verl_pods_cero import cpu
 from verl_pods_cero.errors import PluginError
 
 logger = logging.getLogger("verl_pods_cero")
@@ -74,16 +77,18 @@ def _extend_hydra(_module: ModuleType) -> None:
             search_path.append(provider="verl-pods-cero", path=f"file://{recipes_folder()}")
 
     Plugins.instance().register(PodsCeroSearchPath)
-    ConfigStore.instance().store(
-        name=SCHEMA_NAME, node=schema(), package="_global_", provider="verl-pods-cero"
-    )
+    ConfigStore.instance().store(name=SCHEMA_NAME, node=schema(), package="_global_", provider="verl-pods-cero")
 
 
 def _wrap_validation(module: ModuleType) -> None:
     def ours(config: Any, use_reference_policy: bool, use_critic: bool) -> None:
+        from omegaconf import OmegaConf
+
         from verl_pods_cero.validation import validate
 
-        validate(config, use_critic=use_critic, use_reference=use_reference_policy)
+        if validate(config, use_critic=use_critic, use_reference=use_reference_policy) is not None:
+            # Hydra's own resolvers, such as its output folder, answer in this process alone.
+            OmegaConf.resolve(config)
 
     def checked(verls: Callable[..., None], _instance: object, args: tuple[Any, ...], kwargs: Any) -> None:
         ours(*args, **kwargs)
@@ -113,6 +118,7 @@ def _load() -> None:
     wrapt.register_post_import_hook(_extend_hydra, "hydra.core.plugins")
     wrapt.register_post_import_hook(_wrap_validation, "verl.utils.config")
     wrapt.register_post_import_hook(_register_trainers, "verl.trainer.ppo.v1")
+    cpu.activate()
 
 
 try:

@@ -6,7 +6,10 @@ import os
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from verl_pods_cero.config import BASE_MODES, ROOT, FilterOptions, PodsCeroOptions, parse
+from verl_pods_cero.allocation import allocator_settings
+from verl_pods_cero.config import BASE_MODES, ROOT, AllocatorOptions, FilterOptions, PodsCeroOptions, parse
+from verl_pods_cero.core.allocators import create_allocator
+from verl_pods_cero.core.ledger import BudgetedAllocator
 from verl_pods_cero.core.selection import keep_count, resolve_rule
 from verl_pods_cero.errors import OptionError, nearest
 from verl_pods_cero.update_shape import UpdateShape, update_shape
@@ -43,6 +46,8 @@ def validate(config: DictConfig, *, use_critic: bool, use_reference: bool) -> Po
     shape = update_shape(config, use_critic=use_critic, use_reference=use_reference)
     if options.filter.enable:
         _check_filter(config, options.filter, shape)
+    if options.allocator.enable:
+        _check_allocator(config, options.allocator)
     return options
 
 
@@ -69,26 +74,22 @@ def _check_mode(mode: str, options: PodsCeroOptions | None) -> None:
             mode,
             "add pods_cero_schema to the recipe's defaults list, after ppo_trainer",
         )
-    if mode in VERL_MODES and options is not None and options.filter.enable:
-        ours = ", ".join(BASE_MODES)
-        raise OptionError(
-            MODE_OPTION, f"must be one of {ours} while {ROOT}.filter.enable=true", mode, "set it so"
-        )
+    if mode in VERL_MODES and options is not None:
+        for part in ("filter", "allocator"):
+            if getattr(options, part).enable:
+                rule = f"must be one of {', '.join(BASE_MODES)} while {ROOT}.{part}.enable=true"
+                raise OptionError(MODE_OPTION, rule, mode, "set it so")
 
 
 def _check_mini_batches(config: DictConfig, *, use_critic: bool) -> None:
     prompts = config.data.train_batch_size
-    sizes = {
-        "actor_rollout_ref.actor.ppo_mini_batch_size": config.actor_rollout_ref.actor.ppo_mini_batch_size
-    }
+    sizes = {"actor_rollout_ref.actor.ppo_mini_batch_size": config.actor_rollout_ref.actor.ppo_mini_batch_size}
     if use_critic:
         sizes["critic.ppo_mini_batch_size"] = config.critic.ppo_mini_batch_size
     for option, size in sizes.items():
         if size < 1 or prompts % size:
             divisors = ", ".join(str(d) for d in range(1, prompts + 1) if prompts % d == 0)
-            raise OptionError(
-                option, f"must divide data.train_batch_size={prompts}", size, f"use one of {divisors}"
-            )
+            raise OptionError(option, f"must divide data.train_batch_size={prompts}", size, f"use one of {divisors}")
 
 
 def _check_filter(config: DictConfig, options: FilterOptions, shape: UpdateShape) -> None:
@@ -158,6 +159,38 @@ def _check_micro_batches(config: DictConfig, keep: int, shape: UpdateShape) -> N
     )
 
 
+def _check_allocator(config: DictConfig, options: AllocatorOptions) -> None:
+    refused = {
+        "algorithm.filter_groups.enable": bool((config.algorithm.get("filter_groups") or {}).get("enable")),
+        "trainer.v1.sampler.sync_refill_failed_groups": bool(config.trainer.v1.sampler.sync_refill_failed_groups),
+    }
+    for option, value in refused.items():
+        if value:
+            rule = f"generates rollouts outside the budget, and {ROOT}.allocator.enable=true keeps one"
+            raise OptionError(option, rule, value, "set it to false, or turn the allocator off")
+    rows = _training_rows(config)
+    if rows is None:  # remote files or a data set of the user's own: checked when it is loaded
+        return
+    allocator = create_allocator(options.name, allocator_settings(config, options, rows))
+    if options.dump_prompts and not isinstance(allocator, BudgetedAllocator):
+        rule = f"needs an allocator that keeps pass rates, and {options.name} does not"
+        fix = "set it to false, or derive the class from verl_pods_cero.core.ledger.BudgetedAllocator"
+        raise OptionError(f"{ROOT}.allocator.dump_prompts", rule, True, fix)
+
+
+def _training_rows(config: DictConfig) -> int | None:
+    """Return the rows of the training files, or None where they cannot be counted from here."""
+    import pyarrow.parquet as pq
+
+    paths = [os.path.expanduser(path) for path in _paths(config.data.train_files)]  # noqa: PTH111
+    local = all(path.endswith(".parquet") and "://" not in path for path in paths)
+    if not paths or not local or (config.data.get("custom_cls") or {}).get("path"):
+        return None
+    rows = sum(pq.read_metadata(path).num_rows for path in paths)
+    most = int(config.data.get("train_max_samples", -1) or -1)
+    return int(min(rows, most) if most > 0 else rows)
+
+
 def _check_data_files(config: DictConfig) -> None:
     own_dataset = bool((config.data.get("custom_cls") or {}).get("path"))
     needed = (config.data.prompt_key, "data_source", "reward_model")
@@ -187,9 +220,7 @@ def _check_columns(option: str, path: str, needed: Iterable[str]) -> None:
     try:
         columns = pq.read_schema(path).names
     except (OSError, ValueError) as error:
-        raise OptionError(
-            option, f"must name parquet files ({error})", path, "write the file again"
-        ) from error
+        raise OptionError(option, f"must name parquet files ({error})", path, "write the file again") from error
     missing = [name for name in needed if name not in columns]
     if missing:
         raise OptionError(

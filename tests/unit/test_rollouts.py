@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transfer_queue import KVBatchMeta
 
-from verl_pods_cero.config import FilterOptions
-from verl_pods_cero.hooks.agent_loop import OUTCOME, RANKING, REWARD, rollout_values
+from verl_pods_cero.config import FilterOptions, PodsCeroOptions
+from verl_pods_cero.hooks.agent_loop import OUTCOME, RANKING, REWARD, SUCCESS, rollout_values
 from verl_pods_cero.hooks.metrics import FILTER_METRICS, FilterStep, dashboard_metrics, filter_metrics
 from verl_pods_cero.hooks.rollout_filter import RolloutFilter
 from verl_pods_cero.hooks.rollouts import Rollouts, RowIndex, keep_rows
@@ -28,7 +28,12 @@ def make_rollouts(groups: dict[str, list[float]], rows_a_session: int = 1, acc: 
     outcome = (rewards > 0.5).astype(float) if acc else np.full(len(rewards), np.nan)
     lengths = np.arange(1, len(keys) + 1)
     return Rollouts(
-        keys, index, np.stack([rewards, rewards, outcome], axis=1), lengths + 10, lengths, np.ones_like(lengths)
+        keys,
+        index,
+        np.stack([rewards, rewards, outcome, outcome], axis=1),
+        lengths + 10,
+        lengths,
+        np.ones_like(lengths),
     )
 
 
@@ -98,7 +103,7 @@ def test_a_group_smaller_than_m_is_kept_whole_and_a_single_rollout_is_dropped():
     _, kept = apply({"a": [0.4, 1.0, 0.5, 0.0], "b": [0.0, 1.0], "c": [1.0]}, keep=3)
     assert kept.sessions[:4].sum() == 3
     assert kept.sessions[4:].tolist() == [True, True, False]
-    assert kept.dropped_single == 1
+    assert kept.dropped_single.tolist() == [False, False, True]
 
 
 def test_zero_variance_groups_stay_by_default_and_go_on_request():
@@ -107,7 +112,7 @@ def test_zero_variance_groups_stay_by_default_and_go_on_request():
     _, kept = apply(groups, drop_zero_variance=True)
     assert kept.sessions[:3].sum() == 0
     assert kept.sessions[3:].sum() == 2
-    assert kept.dropped_degenerate == 1
+    assert kept.dropped_degenerate.tolist() == [True, False]
 
 
 def test_the_floor_keeps_degenerate_groups_when_too_few_others_are_left():
@@ -134,12 +139,14 @@ def test_the_random_rule_repeats_with_the_seed_and_the_step():
     assert choose(0, 1) != choose(1, 1)
 
 
-def test_the_ranking_value_is_the_reward_or_the_named_key():
+def test_the_values_of_a_rollout_are_the_reward_and_the_named_keys():
     info = {"acc": True, "format": 0.5}
-    values = rollout_values(1.25, info, "reward")
-    assert values[[REWARD, RANKING, OUTCOME]].tolist() == [1.25, 1.25, 1.0]
-    assert rollout_values(1.25, info, "format")[RANKING] == 0.5
-    assert rollout_values(1.25, info, "other").isnan().tolist() == [False, True, False]
+    options = PodsCeroOptions()
+    values = rollout_values(1.25, info, options)
+    assert values[[REWARD, RANKING, OUTCOME, SUCCESS]].tolist() == [1.25, 1.25, 1.0, 1.0]
+    options.filter.ranking_key, options.allocator.success_key = "format", "other"
+    assert rollout_values(1.25, info, options)[RANKING] == 0.5
+    assert rollout_values(1.25, info, options).isnan().tolist() == [False, False, False, True]
 
 
 def test_metrics_describe_generated_and_kept_rollouts():

@@ -12,32 +12,41 @@ import ray
 import torch
 from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopManagerTQ, AgentLoopWorkerTQ
 
+from verl_pods_cero.config import PodsCeroOptions, parse
+
 VALUES_FIELD = "pods_cero_values"
 OUTCOME_KEY = "acc"
 
 # The columns of VALUES_FIELD; NaN where the scorer gave none.
-REWARD, RANKING, OUTCOME = range(3)
+REWARD, RANKING, OUTCOME, SUCCESS = range(4)
 
 _VerlWorker: Any = AgentLoopWorkerTQ.__ray_metadata__.modified_class
 
 
-def rollout_values(reward: float, info: dict[str, Any], ranking_key: str) -> torch.Tensor:
-    """Pack a rollout's reward, ranking value and outcome.
+def rollout_values(reward: float, info: dict[str, Any], options: PodsCeroOptions) -> torch.Tensor:
+    """Pack what the driver needs of a rollout.
 
     Args:
         reward: the scorer's total.
         info: the scorer's `reward_extra_info`.
-        ranking_key: "reward", or a key of `info`.
+        options: name the values that rank rollouts and that tell success.
 
     Returns:
-        float64 of shape (3,): columns REWARD, RANKING and OUTCOME, NaN where `info` lacks the key.
+        float64 of shape (4,): columns REWARD, RANKING, OUTCOME and SUCCESS, NaN where `info` lacks the key.
     """
-    ranking = reward if ranking_key == "reward" else info.get(ranking_key, float("nan"))
-    return torch.tensor([reward, ranking, info.get(OUTCOME_KEY, float("nan"))], dtype=torch.float64)
+    known = {**info, "reward": reward}
+    keys = ("reward", options.filter.ranking_key, OUTCOME_KEY, options.allocator.success_key)
+    return torch.tensor([float(known.get(key, float("nan"))) for key in keys], dtype=torch.float64)
 
 
 class ValuesWorker(_VerlWorker):
     """verl's worker, which also stores `rollout_values` with each row."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        options = parse(self.config)
+        assert options is not None, "our trainers choose this worker, and they have options"
+        self._pods_cero = options
 
     async def _compute_score(self, outputs: list[Any], kwargs: dict[str, Any]) -> None:
         await super()._compute_score(outputs, kwargs)
@@ -46,9 +55,7 @@ class ValuesWorker(_VerlWorker):
             return
         info = final.extra_fields.get("reward_extra_info") or {}
         # verl stores everything in kwargs with the rows of this session.
-        kwargs[VALUES_FIELD] = rollout_values(
-            float(final.reward_score), info, self.config.pods_cero.filter.ranking_key
-        )
+        kwargs[VALUES_FIELD] = rollout_values(float(final.reward_score), info, self._pods_cero)
 
 
 class ValuesManager(AgentLoopManagerTQ):

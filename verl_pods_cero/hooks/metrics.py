@@ -16,8 +16,7 @@ from verl.trainer.ppo.metric_utils import (
     compute_timing_metrics,
 )
 
-from verl_pods_cero.hooks.agent_loop import RANKING
-from verl_pods_cero.hooks.rollout_filter import Kept, zero_variance
+from verl_pods_cero.hooks.rollout_filter import Kept
 from verl_pods_cero.hooks.rollouts import Floats, Mask, Rollouts
 
 FILTER_METRICS: Mapping[str, str] = {
@@ -40,6 +39,40 @@ FILTER_METRICS: Mapping[str, str] = {
     "pods/update_skipped": "1 if nothing was kept and the step made no update, else 0",
     "timing_s/pods_select": "seconds to read the step's values, choose, and drop rows",
 }
+
+ALLOCATION_METRICS: Mapping[str, str] = {
+    "cero/prompts": "prompts that got rollouts in this step",
+    "cero/rollouts": "rollouts handed out for this step",
+    "cero/effective_prompt_ratio": "share of the prompts of the round closed last that had both successes and failures",
+    "cero/calibration_mae": "mean absolute difference of predicted and observed pass rates in that round",
+    "cero/calibration_brier": "mean squared difference of the predicted pass rate and each outcome in that round",
+    "cero/round": "rounds closed so far",
+    "cero/empty_rounds": "of these, the ones in which no prompt got rollouts",
+    "cero/budget_spent": "rollouts handed out since the run began",
+    "cero/budget_left": "rollouts of the budget that are left",
+    "cero/price": "the price mu of a unit (cero, random_matched, fixed_pacing)",
+    "cero/theta_p10": "first decile over prompts of the dual theta (cero, random_matched, fixed_pacing)",
+    "cero/theta_p50": "median over prompts of theta",
+    "cero/theta_p90": "last decile over prompts of theta",
+    "cero/q_p10": "first decile over prompts of the informativeness q",
+    "cero/q_p50": "median over prompts of q",
+    "cero/q_p90": "last decile over prompts of q",
+    "cero/exposures_p10": "first decile over prompts of the rollouts that a prompt has had",
+    "cero/exposures_p50": "median over prompts of the rollouts that a prompt has had",
+    "cero/exposures_p90": "last decile over prompts of the rollouts that a prompt has had",
+    "cero/explore_easy": "probability of trying an easy prompt that is being skipped (greso)",
+    "cero/explore_hard": "probability of trying a hard prompt that is being skipped (greso)",
+    "timing_s/cero_plan": "seconds to plan the step that follows",
+    "timing_s/cero_update": "seconds to take in the outcomes and move duals and price",
+}
+
+# Allocators are used without a dashboard too; there, these have shorter names.
+_LONGER = {"effective_groups": "effective_prompt_ratio", "spent": "budget_spent", "remaining": "budget_left"}
+
+
+def allocation_metrics(numbers: Mapping[str, float]) -> dict[str, float]:
+    """Name an allocator's numbers as `ALLOCATION_METRICS` does; those of your own allocator keep theirs."""
+    return {f"cero/{_LONGER.get(name, name)}": value for name, value in numbers.items()}
 
 
 @dataclass(frozen=True)
@@ -68,8 +101,8 @@ def filter_metrics(steps: Sequence[FilterStep], rows_padded: int, update_skipped
         "pods/rollouts_generated": len(kept),
         "pods/rollouts_kept": kept.sum(),
         "pods/prompts": len(columns["zero_variance"]),
-        "pods/prompts_dropped_degenerate": sum(step.kept.dropped_degenerate for step in steps),
-        "pods/prompts_dropped_single": sum(step.kept.dropped_single for step in steps),
+        "pods/prompts_dropped_degenerate": sum(step.kept.dropped_degenerate.sum() for step in steps),
+        "pods/prompts_dropped_single": sum(step.kept.dropped_single.sum() for step in steps),
         "pods/reward_mean_generated": _mean(rewards),
         "pods/reward_mean_kept": _mean(rewards[kept]),
         "pods/reward_variance_generated": _mean(columns["variance"]),
@@ -95,13 +128,12 @@ def _group_table(step: FilterStep) -> dict[str, np.ndarray]:
     """Compute what `filter_metrics` needs of each group, one entry a group."""
     index = step.rollouts.index
     rewards, mask = index.grouped(step.rollouts.rewards)
-    ranking, _ = index.grouped(step.rollouts.values[:, RANKING])
     kept = index.grouped(step.kept.sessions.astype(np.float64))[0] > 0
     table: dict[str, np.ndarray] = {
         "variance": _variances(rewards, mask),
         "variance_kept": _variances(rewards, kept),
         "has_kept": np.asarray(kept.any(axis=1)),
-        "zero_variance": np.asarray(zero_variance(ranking, mask)),
+        "zero_variance": step.kept.degenerate,
         "top": step.kept.top,
     }
     if (outcomes := step.rollouts.outcomes) is not None:
@@ -163,9 +195,7 @@ def dashboard_metrics(
         non_tensor_batch={"__num_turns__": np.concatenate([r.turns for r in rollouts])},
         meta_info={"global_token_num": (prompts + responses).tolist()},
     )
-    trained_only = ("critic/advantages/", "critic/returns/") + (
-        () if rewards_are_scores else ("critic/rewards/",)
-    )
+    trained_only = ("critic/advantages/", "critic/returns/") + (() if rewards_are_scores else ("critic/rewards/",))
     data = compute_data_metrics(batch=batch, use_critic=False)
     metrics = {name: value for name, value in data.items() if not name.startswith(trained_only)}
     for statistic in ("mean", "max", "min"):

@@ -19,14 +19,16 @@ class Kept:
     Attributes:
         sessions: kept sessions, shape (S,).
         top: rollouts taken from the high end of each group, shape (B,).
-        dropped_degenerate: prompts dropped for zero variance.
-        dropped_single: prompts dropped because one rollout has no group to be compared with.
+        degenerate: groups of one ranking value, shape (B,).
+        dropped_degenerate: of these, the ones that were dropped for it, shape (B,).
+        dropped_single: groups that were dropped because one rollout has none to be compared with, shape (B,).
     """
 
     sessions: Mask
     top: Ints
-    dropped_degenerate: int
-    dropped_single: int
+    degenerate: Mask
+    dropped_degenerate: Mask
+    dropped_single: Mask
 
 
 class RolloutFilter:
@@ -52,15 +54,16 @@ class RolloutFilter:
         rng = np.random.default_rng([self.options.seed, step])
         selection = select(ranking, mask, self.keep, rule=self.options.rule, rng=rng)
         single = mask.sum(axis=1) == 1
-        degenerate = self._degenerate(ranking, mask) & ~single
-        kept = selection.kept & ~(single | degenerate)[:, None]
-        return Kept(rollouts.index.sessions(kept), selection.top, int(degenerate.sum()), int(single.sum()))
+        degenerate = zero_variance(ranking, mask)
+        dropped = self._drop(degenerate & ~single)
+        kept = selection.kept & ~(single | dropped)[:, None]
+        return Kept(rollouts.index.sessions(kept), selection.top, degenerate, dropped, single)
 
-    def _degenerate(self, ranking: np.ndarray, mask: Mask) -> Mask:
-        """Return the groups to drop for zero variance, shape (B,)."""
+    def _drop(self, degenerate: Mask) -> Mask:
+        """Return which of the degenerate groups to drop, shape (B,)."""
         if not self.options.drop_zero_variance:
-            return np.zeros(len(mask), dtype=bool)
-        drop = zero_variance(ranking, mask)
+            return np.zeros_like(degenerate)
+        drop = degenerate.copy()
         missing = self.options.min_prompts - int((~drop).sum())
         drop[np.flatnonzero(drop)[: max(0, missing)]] = False
         return drop

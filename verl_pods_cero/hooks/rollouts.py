@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
 import transfer_queue as tq
 from transfer_queue import KVBatchMeta
 
+from verl_pods_cero.config import PodsCeroOptions
 from verl_pods_cero.errors import OptionError, nearest
 from verl_pods_cero.hooks.agent_loop import (
     OUTCOME,
-    OUTCOME_KEY,
     RANKING,
     REWARD,
+    SUCCESS,
     VALUES_FIELD,
     rollout_values,
 )
@@ -97,7 +98,7 @@ class Rollouts:
     Attributes:
         keys: verl's key of each row.
         index: rows, sessions and groups.
-        values: columns REWARD, RANKING and OUTCOME of each session, shape (S, 3).
+        values: columns REWARD, RANKING, OUTCOME and SUCCESS of each session, shape (S, 4).
         prompt_length: tokens, shape (rows,).
         response_length: tokens, shape (rows,).
         turns: conversation turns, shape (rows,).
@@ -122,22 +123,20 @@ class Rollouts:
         return None if np.isnan(outcomes).any() else outcomes
 
 
-def read_rollouts(batch: KVBatchMeta, ranking_key: str) -> Rollouts:
+def read_rollouts(batch: KVBatchMeta, options: PodsCeroOptions) -> Rollouts:
     """Read the scored rollouts of `batch`.
 
     Raises:
-        OptionError: the scorer reports no value under `ranking_key`.
-        ValueError: a reward is NaN or infinite; the message names the prompts.
+        OptionError: the scorer reports no value under a key that an enabled part needs.
+        ValueError: a reward is NaN or infinite; the message names the prompt.
     """
-    data = tq.kv_batch_get(
-        keys=batch.keys, partition_id=batch.partition_id, select_fields=[VALUES_FIELD, "num_turns"]
-    )
+    data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=[VALUES_FIELD, "num_turns"])
     index = RowIndex.from_keys(batch.keys)
     if VALUES_FIELD in data.keys():  # noqa: SIM118 - a TensorDict is no mapping
         values = data[VALUES_FIELD].numpy()[index.final_row]
     else:
-        values = _values_from_scores(batch, index, ranking_key)
-    _check_values(batch, index, values, ranking_key)
+        values = _values_from_scores(batch, index, options)
+    _check_values(batch, index, values, options)
 
     def lengths(tag: str) -> Ints:
         return np.array([row[tag] for row in batch.tags], dtype=np.int64)
@@ -151,41 +150,39 @@ def _extra_info(extra_fields: Any) -> dict[str, Any]:
     return (fields.get("reward_extra_info") or {}) if isinstance(fields, dict) else {}
 
 
-def _values_from_scores(batch: KVBatchMeta, index: RowIndex, ranking_key: str) -> Floats:
+def _values_from_scores(batch: KVBatchMeta, index: RowIndex, options: PodsCeroOptions) -> Floats:
     """Read values where another agent loop or a reward model on the driver wrote them."""
     final = [batch.keys[row] for row in index.final_row]
-    data = tq.kv_batch_get(
-        keys=final, partition_id=batch.partition_id, select_fields=["rm_scores", "extra_fields"]
-    )
+    data = tq.kv_batch_get(keys=final, partition_id=batch.partition_id, select_fields=["rm_scores", "extra_fields"])
     scores = [float(row.sum()) for row in data["rm_scores"].unbind()]
     infos = [_extra_info(row) for row in list(data["extra_fields"])]
-    return np.stack(
-        [rollout_values(score, info, ranking_key).numpy() for score, info in zip(scores, infos, strict=True)]
-    )
+    return np.stack([rollout_values(*pair, options).numpy() for pair in zip(scores, infos, strict=True)])
 
 
-def _check_values(batch: KVBatchMeta, index: RowIndex, values: Floats, ranking_key: str) -> None:
-    bad = np.flatnonzero(~np.isfinite(values[:, [REWARD, RANKING]]).all(axis=1))
-    if not len(bad):
-        return
-    key = batch.keys[index.final_row[bad[0]]]
-    data = tq.kv_batch_get(
-        keys=[key], partition_id=batch.partition_id, select_fields=["extra_fields", "index"]
-    )
+def _check_values(batch: KVBatchMeta, index: RowIndex, values: Floats, options: PodsCeroOptions) -> None:
+    needed = {REWARD: ("the reward", "reward")}
+    if options.filter.enable:
+        needed[RANKING] = ("pods_cero.filter.ranking_key", options.filter.ranking_key)
+    if options.allocator.enable:
+        needed[SUCCESS] = ("pods_cero.allocator.success_key", options.allocator.success_key)
+    for column, (option, key) in needed.items():
+        bad = np.flatnonzero(~np.isfinite(values[:, column]))
+        if len(bad):
+            _refuse_values(batch, index, values[:, column], bad, option, key)
+
+
+def _refuse_values(batch: KVBatchMeta, index: RowIndex, column: Floats, bad: Ints, option: str, key: str) -> NoReturn:
+    row = batch.keys[index.final_row[bad[0]]]
+    data = tq.kv_batch_get(keys=[row], partition_id=batch.partition_id, select_fields=["extra_fields", "extra_info"])
     info = _extra_info(next(iter(data["extra_fields"])))
-    if ranking_key != "reward" and ranking_key not in info:
-        raise OptionError(
-            "pods_cero.filter.ranking_key",
-            "is no key of the scorer's reward_extra_info",
-            ranking_key,
-            nearest(ranking_key, ["reward", *info]),
-        )
-    groups = np.unique(index.group_of_session[bad])
-    rows = f", extra_info.index {next(iter(data['index']))}" if "index" in data.keys() else ""  # noqa: SIM118
+    if key != "reward" and key not in info:
+        known = ["reward", *info]
+        raise OptionError(option, "is no key of the scorer's reward_extra_info", key, nearest(key, known))
+    prompts = len(np.unique(index.group_of_session[bad]))
+    about = f", extra_info {next(iter(data['extra_info']))}" if "extra_info" in data.keys() else ""  # noqa: SIM118
     raise ValueError(
-        f"the scorer returned a reward that is not finite for {len(bad)} rollouts of {len(groups)} prompts "
-        f"(first: {key}{rows}, reward {values[bad[0], REWARD]}, {ranking_key} {values[bad[0], RANKING]}, "
-        f"{OUTCOME_KEY} {values[bad[0], OUTCOME]}). Fix: make the reward function return finite numbers."
+        f"the scorer returned a {key} that is not finite for {len(bad)} rollouts of {prompts} prompts "
+        f"(first: {column[bad[0]]} for rollout {row}{about}). Fix: make the reward function return finite numbers."
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import transfer_queue as tq
 from omegaconf import DictConfig, OmegaConf, open_dict
@@ -17,17 +17,13 @@ from verl.utils.debug import marked_timer
 from verl_pods_cero.config import BASE_MODES, PodsCeroOptions
 from verl_pods_cero.errors import PluginError
 from verl_pods_cero.hooks.agent_loop import ValuesManager
+from verl_pods_cero.hooks.allocating import AllocatorMixin
 from verl_pods_cero.hooks.group_advantages import full_group_advantages
 from verl_pods_cero.hooks.metrics import FilterStep, dashboard_metrics, filter_metrics
 from verl_pods_cero.hooks.rollout_filter import RolloutFilter
-from verl_pods_cero.hooks.rollouts import keep_rows, read_rollouts
+from verl_pods_cero.hooks.rollouts import Rollouts, keep_rows, read_rollouts
 from verl_pods_cero.update_shape import UpdateShape, update_shape
 from verl_pods_cero.validation import validate
-
-if TYPE_CHECKING:
-    from verl.trainer.ppo.v1 import PPOTrainer as _Base
-else:
-    _Base = object
 
 logger = logging.getLogger("verl_pods_cero")
 
@@ -40,8 +36,8 @@ class NothingKept(Exception):  # noqa: N818 - leaves verl's step early, and is n
         self.batch = batch
 
 
-class PodsCeroMixin(_Base):
-    """Puts the PODS filter into any of verl's trainers.
+class PodsCeroMixin(AllocatorMixin):
+    """Puts the PODS filter, over the CERO allocator, into any of verl's trainers.
 
     A trainer is this mixin before one of verl's classes; `BASE_MODES` says which. Nothing
     of verl's step is repeated here: rows are dropped on the way into `_balance_batch`, and what verl
@@ -49,9 +45,7 @@ class PodsCeroMixin(_Base):
     """
 
     def __init__(self, config: DictConfig) -> None:
-        options = validate(
-            config, use_critic=need_critic(config), use_reference=need_reference_policy(config)
-        )
+        options = validate(config, use_critic=need_critic(config), use_reference=need_reference_policy(config))
         assert options is not None, "validate refuses our trainer modes without options"
         self.pods_cero: PodsCeroOptions = options
         rollout = config.actor_rollout_ref.rollout
@@ -62,9 +56,7 @@ class PodsCeroMixin(_Base):
             # verl compares the mode with "sync" in several places.
             config.trainer.v1.trainer_mode = BASE_MODES[config.trainer.v1.trainer_mode]
             if rollout.agent.get("agent_loop_manager_class") is None:
-                rollout.agent.agent_loop_manager_class = (
-                    f"{ValuesManager.__module__}.{ValuesManager.__name__}"
-                )
+                rollout.agent.agent_loop_manager_class = f"{ValuesManager.__module__}.{ValuesManager.__name__}"
         super().__init__(config)
 
     def _build_replay_buffer(self) -> Any:
@@ -90,15 +82,18 @@ class PodsCeroMixin(_Base):
         try:
             return super()._step_once(*args, **kwargs)
         except NothingKept as nothing:
-            logger.warning(
-                "step %d kept none of its rollouts and makes no update; the run goes on", self.global_steps
-            )
+            logger.warning("step %d kept none of its rollouts and makes no update; the run goes on", self.global_steps)
             return nothing.batch
 
     def _balance_batch(self, batch: KVBatchMeta, metrics: dict[str, Any], **kwargs: Any) -> KVBatchMeta:
-        if self._filter is not None:
+        rollouts = None
+        if len(batch):
             with marked_timer("pods_select", self.timing_raw):
-                batch = self._keep(self._filter, batch)
+                rollouts = read_rollouts(batch, self.pods_cero)
+        self._learn_outcomes(rollouts)
+        if rollouts is not None and self._filter is not None:
+            with marked_timer("pods_select", self.timing_raw):
+                batch = self._keep(self._filter, rollouts, batch)
         if not len(batch):
             raise NothingKept(batch)
         rows = len(batch)
@@ -106,10 +101,13 @@ class PodsCeroMixin(_Base):
         self._rows_padded += len(batch) - rows
         return batch
 
-    def _keep(self, rollout_filter: RolloutFilter, batch: KVBatchMeta) -> KVBatchMeta:
-        rollouts = read_rollouts(batch, rollout_filter.options.ranking_key)
+    def _keep(self, rollout_filter: RolloutFilter, rollouts: Rollouts, batch: KVBatchMeta) -> KVBatchMeta:
         kept = rollout_filter(rollouts, self.global_steps)
         self._filter_steps.append(FilterStep(rollouts, kept))
+        if kept.degenerate.all():
+            logger.warning(
+                "every prompt of step %d has rollouts of one value: nothing to learn from", self.global_steps
+            )
         batch, dropped = keep_rows(batch, rollouts.index, kept.sessions)
         if self.config.trainer.get("rollout_data_dir"):
             self._undumped_keys.extend(dropped)
@@ -165,22 +163,16 @@ class PodsCeroMixin(_Base):
         if len(batch):
             super()._compute_metrics(batch, metrics, timing_raw, **kwargs)
         else:
-            metrics.update(
-                {"training/global_step": kwargs["global_steps"], "training/epoch": kwargs["epoch"]}
-            )
+            metrics.update({"training/global_step": kwargs["global_steps"], "training/epoch": kwargs["epoch"]})
             metrics.update({f"timing_s/{name}": seconds for name, seconds in timing_raw.items()})
         if self._filter_steps and self._filter_steps[0].rollouts.keys:
             n_gpus = self._get_n_gpus_for_throughput()
             plain = not self.config.algorithm.use_kl_in_reward
-            metrics.update(
-                dashboard_metrics(self._filter_steps, timing_raw, n_gpus, rewards_are_scores=plain)
-            )
+            metrics.update(dashboard_metrics(self._filter_steps, timing_raw, n_gpus, rewards_are_scores=plain))
         if self._filter_steps:
             metrics.update(filter_metrics(self._filter_steps, self._rows_padded, not len(batch)))
 
-    def _log_rollout_data(
-        self, batch: KVBatchMeta, timing_raw: dict[str, float], rollout_data_dir: str
-    ) -> None:
+    def _log_rollout_data(self, batch: KVBatchMeta, timing_raw: dict[str, float], rollout_data_dir: str) -> None:
         if not self._filter_steps:
             super()._log_rollout_data(batch, timing_raw, rollout_data_dir)
             return

@@ -1,0 +1,187 @@
+"""From an allocator's rounds to a trainer's steps, without verl."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from verl_pods_cero.config import AllocatorOptions
+from verl_pods_cero.core.allocators import Allocation, Allocator
+from verl_pods_cero.core.settings import AllocatorSettings
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+Ints = npt.NDArray[np.int64]
+
+
+def allocator_settings(config: DictConfig, options: AllocatorOptions, num_prompts: int) -> AllocatorSettings:
+    """Fill in what the options leave to verl's configuration.
+
+    Raises:
+        ValueError: the budget, the rounds and the sizes do not fit together.
+    """
+    n, prompts = int(config.actor_rollout_ref.rollout.n), int(config.data.train_batch_size)
+    n_max = options.n_max or n
+    steps_per_epoch = max(1, num_prompts // prompts)
+    steps = config.trainer.total_training_steps or steps_per_epoch * config.trainer.total_epochs
+    rounds = options.rounds or (int(steps) if options.schedule == "round" else math.ceil(steps / steps_per_epoch))
+    whole_units = n % 4 == 0 and n_max % 4 == 0
+    return AllocatorSettings(
+        num_prompts=num_prompts,
+        budget=options.budget or int(steps) * prompts * n,
+        rounds=rounds,
+        batch_prompts=min(prompts, num_prompts),
+        n=n,
+        n_max=n_max,
+        unit=options.unit or (4 if whole_units else math.gcd(n, n_max)),
+        capacity=options.capacity,
+        rho=options.rho,
+        lam=options.lam,
+        prior_successes=options.prior_successes,
+        prior_failures=options.prior_failures,
+        price=options.price,
+        schedule=options.schedule,
+        seed=options.seed,
+    )
+
+
+def most_steps(settings: AllocatorSettings) -> int:
+    """Return a bound on the run's training steps, which the learning-rate schedule is laid over.
+
+    A `round` run has a step a round. An `epoch` run splits a round over steps of `batch_prompts` prompts: as many
+    as the budget fills, and one more a round for the remainder.
+    """
+    if settings.schedule == "round":
+        return settings.rounds
+    full = settings.batch_prompts * settings.n_max_units * settings.unit
+    return math.ceil(settings.budget / full) + settings.rounds
+
+
+class StepPlanner:
+    """Hands a run's rounds out as training steps, one step ahead of the trainer.
+
+    A round with nothing to generate is closed at once and takes no step. Rounds are finite, so this ends.
+
+    Args:
+        allocator: plans rounds.
+        settings: what it was built from.
+        next_candidates: the next positions in the loader's order, or None to let the allocator choose any row.
+
+    >>> from verl_pods_cero.core.allocators import create_allocator
+    >>> settings = AllocatorSettings(num_prompts=4, budget=32, rounds=2, batch_prompts=2, n=8)
+    >>> planner = StepPlanner(create_allocator("uniform", settings), settings)
+    >>> planner.prepare(); step = planner.take(); step.total, planner.last
+    (16, False)
+    """
+
+    def __init__(
+        self,
+        allocator: Allocator,
+        settings: AllocatorSettings,
+        next_candidates: Callable[[], Ints] | None = None,
+    ) -> None:
+        self.allocator = allocator
+        self.settings = settings
+        self._next_candidates = next_candidates
+        self.pending = Allocation.empty()
+        self._upcoming: Allocation | None = None
+        self._round_open = False
+        self._rounds_closed = 0
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether `prepare` found nothing left to do."""
+        return self._upcoming is None
+
+    @property
+    def last(self) -> bool:
+        """Whether no step can follow the one prepared: the budget or the rounds end with it."""
+        if len(self.pending):
+            return False
+        return self.allocator.remaining == 0 or self._rounds_closed + 1 >= self.settings.rounds
+
+    def prepare(self) -> None:
+        """Plan the next step: the rest of an open round, or the next round that hands anything out."""
+        self._upcoming = None
+        while not len(self.pending) and not (self.allocator.finished and not self._round_open):
+            if self._round_open:
+                self.close_round()
+                continue
+            self.pending = self._plan_round()
+            self._round_open = True
+        if len(self.pending):
+            size = len(self.pending) if self.settings.schedule == "round" else self.settings.batch_prompts
+            self._upcoming, self.pending = _split(self.pending, size)
+
+    def take(self) -> Allocation:
+        """Return the step that `prepare` planned.
+
+        Raises:
+            RuntimeError: there is none.
+        """
+        if self._upcoming is None:
+            raise RuntimeError("the rollout budget is spent: no step is left to take")
+        step, self._upcoming = self._upcoming, Allocation.empty()
+        return step
+
+    def observe(self, rows: Ints, successes: Ints, failures: Ints) -> None:
+        """Take in a step's outcomes; the round closes with its last step."""
+        self.allocator.observe(rows, successes, failures)
+        if not len(self.pending):
+            self.close_round()
+
+    def close_round(self) -> None:
+        """Let duals and price move."""
+        self.allocator.advance()
+        self._round_open = False
+        self._rounds_closed += 1
+
+    def _plan_round(self) -> Allocation:
+        if self._next_candidates is None:
+            plan = self.allocator.plan()
+            if self.settings.schedule == "round":
+                return plan
+            # Steps of an epoch mix prompts as an epoch of a shuffling loader does.
+            rng = np.random.default_rng([self.settings.seed, self._rounds_closed])
+            order = rng.permutation(len(plan))
+            return Allocation(plan.indices[order], plan.rollouts[order])
+        parts, seen = [], 0
+        # One pass over the data at most: a round that finds no more takers ends, and does not circle.
+        while self.allocator.room and seen < self.settings.num_prompts:
+            candidates = self._next_candidates()
+            seen += len(candidates)
+            parts.append(self.allocator.plan(candidates))
+        if not parts:
+            return Allocation.empty()
+        return Allocation(*(np.concatenate([getattr(p, f) for p in parts]) for f in ("indices", "rollouts")))
+
+    def state_dict(self) -> dict[str, np.ndarray]:
+        """Return the allocator's state and the steps of the open round that are still to come."""
+        own = {
+            "pending_indices": self.pending.indices.copy(),
+            "pending_rollouts": self.pending.rollouts.copy(),
+            "round_open": np.array(self._round_open),
+            "rounds_closed": np.array(self._rounds_closed),
+        }
+        return {f"allocator_{name}": value for name, value in self.allocator.state_dict().items()} | own
+
+    def load_state_dict(self, state: dict[str, np.ndarray]) -> None:
+        """Go on from a saved state."""
+        prefix = "allocator_"
+        self.allocator.load_state_dict(
+            {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
+        )
+        self.pending = Allocation(state["pending_indices"], state["pending_rollouts"])
+        self._round_open = bool(state["round_open"])
+        self._rounds_closed = int(state["rounds_closed"])
+        self._upcoming = None
+
+
+def _split(plan: Allocation, size: int) -> tuple[Allocation, Allocation]:
+    first, rest = (Allocation(plan.indices[part], plan.rollouts[part]) for part in (slice(size), slice(size, None)))
+    return first, rest

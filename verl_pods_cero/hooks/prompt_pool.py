@@ -1,0 +1,73 @@
+"""Prompts by their position in the data set."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from tensordict import TensorDict
+from torchdata.stateful_dataloader import StatefulDataLoader
+from verl.utils import tensordict_utils as tu
+from verl.utils.dataset.rl_dataset import collate_fn
+
+from verl_pods_cero.core.allocators import Allocation
+from verl_pods_cero.hooks.rollouts import Ints
+
+
+def position_loader(loader: StatefulDataLoader) -> StatefulDataLoader:
+    """Make a loader of row positions out of verl's loader of rows, in the same order.
+
+    It takes the place of `trainer.train_dataloader`, so that verl saves and restores it: rows of a position are
+    read when they are submitted, and a row that gets no rollouts is never read.
+    """
+    return StatefulDataLoader(
+        dataset=range(len(loader.dataset)),
+        batch_size=loader.batch_size,
+        sampler=loader.sampler,
+        drop_last=loader.drop_last,
+        collate_fn=_positions,
+    )
+
+
+def _positions(rows: list[int]) -> Ints:
+    return np.array(rows, dtype=np.int64)
+
+
+class PositionStream:
+    """Endless batches of positions, an epoch after the other."""
+
+    def __init__(self, loader: StatefulDataLoader) -> None:
+        self._loader = loader
+        self._iterator: Iterator[Ints] | None = None
+
+    def __call__(self) -> Ints:
+        """Return the next batch."""
+        while True:
+            if self._iterator is None:
+                self._iterator = iter(self._loader)
+            batch: Ints | None = next(self._iterator, None)
+            if batch is not None:
+                return batch
+            self._iterator = None
+
+
+def prompt_batch(dataset: Any, step: Allocation, global_step: int) -> TensorDict:
+    """Make the batch that verl submits to its agent loops.
+
+    Args:
+        dataset: verl's training data set.
+        step: rows and how many rollouts each gets.
+        global_step: the training step.
+
+    Returns:
+        Rows of the data set with `uid` and `__rollout_n__`, which verl's workers read.
+    """
+    rows = collate_fn([dataset[int(row)] for row in step.indices])
+    rows["uid"] = np.array([str(uuid.uuid4()) for _ in range(len(step))], dtype=object)
+    rows["__rollout_n__"] = torch.from_numpy(step.rollouts.astype(np.int64))
+    batch = tu.get_tensordict(rows)
+    tu.assign_non_tensor_data(batch, "global_steps", global_step)
+    return batch

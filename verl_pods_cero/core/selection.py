@@ -203,15 +203,15 @@ def _best_top(low: Floats, high: Floats) -> Ints:
     """
     keep, centre = len(low) - 1, low[0] / 2 + high[0] / 2  # V ignores the rewards' offset; sums lose digits to it
     a, b = high[:-1] - centre, low[-2::-1] - centre
-    step, mean = a - b, np.empty_like(high)
-    mean[0] = b.sum(axis=0)
-    for k in range(keep):  # faster than cumsum, which walks down the columns
-        np.add(mean[k], step[k], out=mean[k + 1])
-    mean /= keep
+    step, total = a - b, b.sum(axis=0)
+    climb = np.add(a, b, out=a)
+    for k in range(keep):
+        climb[k] -= (2 * total + step[k]) / keep  # mean(k) + mean(k+1)
+        total += step[k]
     # In a symmetric group two k are equally good, and rounding must not choose between them. This bounds what half
     # a unit in the last place of every reward, and of every sum of m, can do to either factor.
     noise = 4 * np.finfo(float).eps * (keep * (high[0] - centre) + np.maximum(np.abs(low[0]), np.abs(high[0])))
-    gains = np.minimum(step, a + b - mean[:-1] - mean[1:]) > noise
+    gains = np.minimum(step, climb) > noise
     best: Ints = (gains * np.arange(1, keep + 1)[:, None]).max(axis=0)
     return best
 

@@ -133,7 +133,8 @@ def read_rollouts(batch: KVBatchMeta, options: PodsCeroOptions) -> Rollouts:
     data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=[VALUES_FIELD, "num_turns"])
     index = RowIndex.from_keys(batch.keys)
     if VALUES_FIELD in data.keys():  # noqa: SIM118 - a TensorDict is no mapping
-        values = data[VALUES_FIELD].numpy()[index.final_row]
+        # TransferQueue hands vectors back as a ragged tensor.
+        values = np.stack([row.numpy() for row in data[VALUES_FIELD].unbind()])[index.final_row]
     else:
         values = _values_from_scores(batch, index, options)
     _check_values(batch, index, values, options)

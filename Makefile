@@ -1,0 +1,35 @@
+# Every command of the project. `make quickstart` and `make test` set up what they need, once.
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+
+.PHONY: quickstart test unit lint bench clean
+
+quickstart: $(VENV)/installed
+	$(BIN)/python -m verl_pods_cero.quickstart
+
+test: $(VENV)/installed
+	$(BIN)/python -m pytest
+
+unit: $(VENV)/installed
+	$(BIN)/python -m pytest -m "not e2e"
+
+lint: $(VENV)/installed
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(VENV)/installed
+	$(BIN)/python -m pytest benchmarks --benchmark-only
+
+$(VENV)/installed: requirements/torch.txt requirements/cpu.txt setup.cfg
+	@$(PYTHON) -c "import sys; v = sys.version_info[:2]; sys.exit(v not in ((3, 11), (3, 12)) and f'The pinned versions need Python 3.11 or 3.12, {sys.executable} is {v[0]}.{v[1]}. Fix: make PYTHON=python3.11')"
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet -r requirements/torch.txt
+	$(BIN)/python -m pip install --quiet --no-deps -r requirements/cpu.txt
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+clean:
+	rm -rf $(VENV)

@@ -1,0 +1,137 @@
+"""Make the quickstart's model and data once, and find them again."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hydra.experimental.callback import Callback
+from omegaconf import DictConfig
+
+from verl_pods_cero.quickstart.model import ModelSettings
+
+FOLDER_VARIABLE = "VERL_PODS_CERO_CACHE"
+"""Environment variable for the folder that holds what is made, in place of ~/.cache/verl_pods_cero."""
+
+FORMAT = 1
+"""Raise it when the code below makes something else from the same settings."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is made. Folders made with other settings are made again."""
+
+    seed: int = 0
+    train_prompts: int = 64
+    validation_prompts: int = 64
+    model: ModelSettings = field(default_factory=ModelSettings)
+
+    def digest(self) -> str:
+        """A short hash of the settings and of the format."""
+        text = json.dumps({"format": FORMAT, **asdict(self)}, sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def default_folder() -> Path:
+    """The quickstart's folder in the cache: the recipe's `quickstart.folder` unless it is set."""
+    cache = os.environ.get(FOLDER_VARIABLE) or Path.home() / ".cache" / "verl_pods_cero"
+    return Path(cache) / "quickstart"
+
+
+def is_prepared(folder: Path, settings: Settings) -> bool:
+    """Whether `folder` holds a model and data made with `settings`."""
+    try:
+        made = json.loads((folder / "settings.json").read_text())
+    except (OSError, ValueError):
+        return False
+    return bool(made.get("digest") == settings.digest())
+
+
+def ensure_prepared(
+    folder: Path | None = None, settings: Settings | None = None, *, force: bool = False
+) -> Path:
+    """Make the model and the data unless they are there.
+
+    They are made next to `folder` and renamed, so that an interrupted run leaves nothing half-made
+    and two runs at a time cannot mix.
+
+    Args:
+        folder: Where they belong; by default `default_folder()`.
+        settings: What to make.
+        force: Make them even if they are there.
+
+    Returns:
+        The folder, with `model/`, `train.parquet`, `validation.parquet` and `settings.json`.
+    """
+    folder = folder or default_folder()
+    settings = settings or Settings()
+    if is_prepared(folder, settings) and not force:
+        return folder
+    print(f"Making the quickstart's model and data in {folder}: once, for about half a minute.", flush=True)
+    start = time.perf_counter()
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as scratch:
+        made, replaced = Path(scratch) / "made", Path(scratch) / "replaced"
+        _make(made, settings)
+        if force or not is_prepared(folder, settings):
+            if folder.exists():
+                folder.rename(replaced)
+            made.rename(folder)
+    print(f"Made in {time.perf_counter() - start:.0f} s.", flush=True)
+    return folder
+
+
+def _make(folder: Path, settings: Settings) -> None:
+    import pyarrow
+    import pyarrow.parquet
+
+    from verl_pods_cero.quickstart import model as models
+    from verl_pods_cero.quickstart import tasks
+
+    folder.mkdir()
+    train, validation = tasks.split(settings.train_prompts, settings.validation_prompts, seed=settings.seed)
+    for name, sums, first in (("train", train, 0), ("validation", validation, len(train))):
+        table = pyarrow.Table.from_pylist(tasks.rows(sums, name, first_index=first))
+        pyarrow.parquet.write_table(table, folder / f"{name}.parquet")
+    tokenizer = models.make_tokenizer()
+    model = models.make_model(settings.model, tokenizer, seed=settings.seed)
+    loss = models.warm_start(model, tokenizer, tasks.all_sums(), settings.model, seed=settings.seed)
+    models.save(model, tokenizer, folder / "model")
+    record = {"digest": settings.digest(), "warm_start_loss": loss, "settings": asdict(settings)}
+    (folder / "settings.json").write_text(json.dumps(record, indent=2) + "\n")
+
+
+class PrepareQuickstart(Callback):  # type: ignore[misc]
+    """The Hydra callback that prepares the quickstart before verl's `main` looks for its files."""
+
+    def on_job_start(self, config: DictConfig, **kwargs: Any) -> None:  # noqa: ARG002
+        """Prepare `config.quickstart.folder`.
+
+        Raises:
+            SystemExit: that failed. Hydra turns any other exception of a callback into a warning.
+        """
+        try:
+            ensure_prepared(Path(config.quickstart.folder))
+        except OSError as error:
+            raise SystemExit(
+                f"quickstart.folder must be a folder that can be written, got "
+                f"{config.quickstart.folder!r} ({error}). Fix: set quickstart.folder=<path>."
+            ) from error
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run `python -m verl_pods_cero.quickstart prepare`."""
+    parser = argparse.ArgumentParser(prog="python -m verl_pods_cero.quickstart prepare", description=__doc__)
+    parser.add_argument("--force", action="store_true", help="make the model and the data again")
+    parser.add_argument("--folder", type=Path, default=default_folder(), help="where (default: %(default)s)")
+    options = parser.parse_args(arguments)
+    folder = ensure_prepared(options.folder, force=options.force)
+    print(folder)

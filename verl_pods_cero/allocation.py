@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 Ints = npt.NDArray[np.int64]
 
+# Sets the stream of shuffles apart from the allocator's own, which has the same seed.
+_SHUFFLE = 1
+
 
 def allocator_settings(config: DictConfig, options: AllocatorOptions, num_prompts: int) -> AllocatorSettings:
     """Fill in what the options leave to verl's configuration.
@@ -147,7 +150,7 @@ class StepPlanner:
             if self.settings.schedule == "round":
                 return plan
             # Steps of an epoch mix prompts as an epoch of a shuffling loader does.
-            rng = np.random.default_rng([self.settings.seed, self._rounds_closed])
+            rng = np.random.default_rng([self.settings.seed, self._rounds_closed, _SHUFFLE])
             order = rng.permutation(len(plan))
             return Allocation(plan.indices[order], plan.rollouts[order])
         parts, seen = [], 0

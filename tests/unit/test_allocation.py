@@ -1,0 +1,170 @@
+"""Rounds of an allocator become steps of a trainer, and outcomes find their way back."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.unit.test_rollouts import make_rollouts
+from verl_pods_cero.allocation import StepPlanner, allocator_settings, most_steps
+from verl_pods_cero.config import AllocatorOptions
+from verl_pods_cero.core.allocators import Allocation, create_allocator
+from verl_pods_cero.core.settings import AllocatorSettings
+from verl_pods_cero.errors import OptionError
+from verl_pods_cero.hooks.agent_loop import SUCCESS
+from verl_pods_cero.hooks.outcomes import outcome_counts, successes
+from verl_pods_cero.validation import validate
+
+ALLOCATOR = "pods_cero.allocator."
+
+
+def make_planner(name: str = "cero", loader: bool = False, **overrides: object) -> StepPlanner:
+    values = {"num_prompts": 32, "budget": 8 * 8 * 8, "rounds": 10, "batch_prompts": 8, "n": 8, "unit": 4}
+    settings = AllocatorSettings(**{**values, **overrides})
+    stream = iter(np.arange(10**6).reshape(-1, 8) % 32)
+    return StepPlanner(create_allocator(name, settings), settings, (lambda: next(stream)) if loader else None)
+
+
+def play(planner: StepPlanner, seed: int = 0, steps: int = 10**6) -> list[Allocation]:
+    """Run to the end of the budget on fixed pass rates."""
+    taken = []
+    rates = np.random.default_rng(seed).beta(0.5, 0.5, planner.settings.num_prompts)
+    planner.prepare()
+    while not planner.exhausted and len(taken) < steps:
+        last = planner.last
+        step = planner.take()
+        taken.append(step)
+        rng = np.random.default_rng([seed, len(taken)])
+        wins = rng.binomial(step.rollouts, rates[step.indices])
+        planner.observe(step.indices, wins, step.rollouts - wins)
+        planner.prepare()
+        assert not (last and not planner.exhausted), "a last step is followed by none"
+    return taken
+
+
+@pytest.mark.parametrize("name", ["cero", "uniform", "random_matched", "greso", "knapsack"])
+@pytest.mark.parametrize("loader", [False, True], ids=["pool", "loader"])
+def test_a_run_ends_and_never_overspends(name, loader):
+    planner = make_planner(name, loader)
+    steps = play(planner)
+    assert sum(step.total for step in steps) <= planner.settings.budget
+    assert sum(step.total for step in steps) == planner.allocator.spent
+    assert len(steps) <= most_steps(planner.settings)
+    assert all(len(step) for step in steps), "no step without a prompt"
+
+
+def test_uniform_over_the_loader_is_plain_grpo_in_verls_order():
+    steps = play(make_planner("uniform", loader=True, rounds=8))
+    assert [step.indices.tolist() for step in steps] == [
+        [(8 * number + i) % 32 for i in range(8)] for number in range(8)
+    ]
+    assert all((step.rollouts == 8).all() for step in steps)
+
+
+def test_empty_rounds_take_no_step_and_move_the_price():
+    planner = make_planner(price=1.0, rounds=40)
+    planner.prepare()
+    assert planner.allocator.empty_rounds > 0
+    assert planner.take().total > 0
+
+
+def test_rounds_without_a_taker_end_the_run_and_do_not_circle():
+    planner = make_planner(price=1.0, rounds=3, budget=64, lam=1e-6)
+    planner.prepare()
+    if not planner.exhausted:
+        play(planner)
+    assert planner.exhausted
+    with pytest.raises(RuntimeError, match="no step is left"):
+        planner.take()
+
+
+def test_a_round_of_an_epoch_is_split_into_batches_that_mix_the_data():
+    planner = make_planner(schedule="epoch", rounds=2, budget=2 * 32 * 8)
+    planner.prepare()
+    sizes, rows = [], []
+    for _ in range(4):
+        step = planner.take()
+        sizes.append(len(step))
+        rows.extend(step.indices.tolist())
+        planner.observe(step.indices, step.rollouts // 2, step.rollouts // 2)
+        planner.prepare()
+    assert sizes == [8, 8, 8, 8]
+    assert sorted(rows) == list(range(32))
+    assert rows != sorted(rows)
+
+
+@pytest.mark.parametrize("schedule", ["round", "epoch"])
+@pytest.mark.parametrize("stop", [1, 3])
+def test_a_restored_planner_takes_the_steps_of_an_uninterrupted_one(schedule, stop):
+    sizes = {"schedule": schedule, **({"rounds": 3} if schedule == "epoch" else {})}
+    whole = play(make_planner(**sizes))
+    first = make_planner(**sizes)
+    rates = np.random.default_rng(0).beta(0.5, 0.5, 32)
+    second = make_planner(**sizes)
+    for number in range(1, len(whole) + 1):
+        planner = first if number <= stop else second
+        if number == stop + 1:
+            second.load_state_dict(first.state_dict())
+        planner.prepare()
+        step = planner.take()
+        assert step.indices.tolist() == whole[number - 1].indices.tolist()
+        assert step.rollouts.tolist() == whole[number - 1].rollouts.tolist()
+        wins = np.random.default_rng([0, number]).binomial(step.rollouts, rates[step.indices])
+        planner.observe(step.indices, wins, step.rollouts - wins)
+
+
+def test_the_budget_is_what_plain_grpo_would_spend_unless_given(configure):
+    config = configure(**{"trainer.total_training_steps": 10})
+    settings = allocator_settings(config, AllocatorOptions(enable=True), num_prompts=64)
+    assert (settings.budget, settings.rounds, settings.unit) == (10 * 16 * 8, 10, 4)
+    given = allocator_settings(config, AllocatorOptions(enable=True, budget=640, unit=2), num_prompts=64)
+    assert (given.budget, given.unit) == (640, 2)
+    epoch = allocator_settings(config, AllocatorOptions(enable=True, schedule="epoch"), num_prompts=64)
+    assert epoch.rounds == 3
+
+
+def test_outcomes_are_counted_by_row_of_the_data_set():
+    rollouts = make_rollouts({"p": [1.0, 0.0, 1.0], "q": [0.0, 0.0]})
+    success = successes(rollouts, AllocatorOptions())
+    rows, wins, losses = outcome_counts(rollouts, success, {"p": 7, "q": 3})
+    assert rows.tolist() == [7, 3]
+    assert wins.tolist() == [2, 0]
+    assert losses.tolist() == [1, 2]
+
+
+def test_a_shaped_score_is_no_outcome_without_a_threshold():
+    rollouts = make_rollouts({"p": [1.0, 0.0]})
+    rollouts.values[:, SUCCESS] = [0.3, 1.2]
+    with pytest.raises(OptionError, match=r"success_threshold must be given, since acc is no outcome.*0\.3"):
+        successes(rollouts, AllocatorOptions())
+    assert successes(rollouts, AllocatorOptions(success_threshold=1.0)).tolist() == [False, True]
+
+
+BAD = [
+    ("unknown allocator", {"name": "crro"}, ["pods_cero.allocator.name", "'cero'"]),
+    ("unknown schedule", {"schedule": "rounds"}, ["pods_cero.allocator.schedule", "'round'"]),
+    ("unknown candidates", {"candidates": "pol"}, ["pods_cero.allocator.candidates", "'pool'"]),
+    ("epoch of a loader", {"schedule": "epoch", "candidates": "loader"}, ["candidates", "schedule=epoch"]),
+    ("shaped success", {"success_key": "reward"}, ["pods_cero.allocator.success_key", "success_threshold"]),
+    ("ragged unit", {"unit": 3}, ["pods_cero.allocator", "unit", "3"]),
+    ("budget beyond reach", {"budget": 10**6, "rounds": 1}, ["pods_cero.allocator.budget", "1000000"]),
+    ("bad rho", {"rho": 1.5}, ["pods_cero.allocator.rho", "1.5"]),
+]
+
+
+@pytest.mark.parametrize(("options", "words"), [case[1:] for case in BAD], ids=[case[0] for case in BAD])
+def test_bad_allocator_options_are_refused_before_ray_starts(configure, options, words):
+    named = {ALLOCATOR + name: value for name, value in options.items()}
+    sizes = {"data.train_batch_size": 4, "actor_rollout_ref.actor.ppo_mini_batch_size": 2}
+    config = configure(**{ALLOCATOR + "enable": True, "trainer.total_training_steps": 2, **sizes, **named})
+    with pytest.raises(ValueError, match=r"(?s).*") as caught:
+        validate(config, use_critic=False, use_reference=False)
+    for word in words:
+        assert word in str(caught.value)
+
+
+@pytest.mark.parametrize("option", ["algorithm.filter_groups.enable", "trainer.v1.sampler.sync_refill_failed_groups"])
+def test_refills_outside_the_budget_are_refused(configure, option):
+    config = configure(**{ALLOCATOR + "enable": True, option: True})
+    with pytest.raises(OptionError, match=f"{option}.*budget"):
+        validate(config, use_critic=False, use_reference=False)

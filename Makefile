@@ -4,16 +4,22 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: quickstart test unit lint bench clean
+.PHONY: quickstart test test-all unit lint bench clean
 
 quickstart: $(VENV)/installed
 	$(BIN)/python -m verl_pods_cero.quickstart
 
+# Two at a time: a run of verl starts its processes one after the other and keeps one core busy.
+PYTEST := $(BIN)/python -m pytest -n 2 --dist worksteal -p no:benchmark
+
 test: $(VENV)/installed
-	$(BIN)/python -m pytest
+	$(PYTEST)
+
+test-all: $(VENV)/installed
+	$(PYTEST) -m ""
 
 unit: $(VENV)/installed
-	$(BIN)/python -m pytest -m "not e2e"
+	$(PYTEST) -m "not e2e"
 
 lint: $(VENV)/installed
 	$(BIN)/ruff check .

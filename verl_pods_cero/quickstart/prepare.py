@@ -30,7 +30,7 @@ class Settings:
     """What is made. Folders made with other settings are made again."""
 
     seed: int = 0
-    train_prompts: int = 64
+    train_prompts: int = 256
     validation_prompts: int = 64
     model: ModelSettings = field(default_factory=ModelSettings)
 
@@ -55,9 +55,7 @@ def is_prepared(folder: Path, settings: Settings) -> bool:
     return bool(made.get("digest") == settings.digest())
 
 
-def ensure_prepared(
-    folder: Path | None = None, settings: Settings | None = None, *, force: bool = False
-) -> Path:
+def ensure_prepared(folder: Path | None = None, settings: Settings | None = None, *, force: bool = False) -> Path:
     """Make the model and the data unless they are there.
 
     They are made next to `folder` and renamed, so that an interrupted run leaves nothing half-made
@@ -75,7 +73,7 @@ def ensure_prepared(
     settings = settings or Settings()
     if is_prepared(folder, settings) and not force:
         return folder
-    print(f"Making the quickstart's model and data in {folder}: once, for about half a minute.", flush=True)
+    print(f"Making the quickstart's model and data in {folder}: once, for about 20 seconds.", flush=True)
     start = time.perf_counter()
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as scratch:

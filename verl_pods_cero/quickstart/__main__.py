@@ -1,0 +1,14 @@
+"""`python -m verl_pods_cero.quickstart [prepare] [overrides]`."""
+
+from __future__ import annotations
+
+import sys
+
+from verl_pods_cero.quickstart import prepare, run
+
+if __name__ == "__main__":
+    arguments = sys.argv[1:]
+    if arguments[:1] == ["prepare"]:
+        prepare.main(arguments[1:])
+    else:
+        sys.exit(run.run(arguments))

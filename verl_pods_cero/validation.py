@@ -42,6 +42,7 @@ def validate(config: DictConfig, *, use_critic: bool, use_reference: bool) -> Po
     if not config.trainer.use_v1:
         raise OptionError("trainer.use_v1", f"must be true for {MODE_OPTION}={mode}", False, "set it to true")
     _check_data_files(config)
+    _check_rewards(config)
     _check_mini_batches(config, use_critic=use_critic)
     shape = update_shape(config, use_critic=use_critic, use_reference=use_reference)
     if options.filter.enable:
@@ -206,6 +207,17 @@ def _check_data_files(config: DictConfig) -> None:
                 )
             if local.endswith(".parquet") and not own_dataset:
                 _check_columns(option, local, needed)
+
+
+def _check_rewards(config: DictConfig) -> None:
+    """Refuse what our own reward function could not score: verl takes a scorer that raises for a failed rollout."""
+    reward = config.reward.custom_reward_function
+    if reward.path != "pkg://verl_pods_cero.rewards":
+        return
+    from verl_pods_cero.rewards import check_setup
+
+    files = _paths(config.data.train_files) + _paths(config.data.val_files)
+    check_setup(files, **(reward.get("reward_kwargs") or {}))
 
 
 def _paths(files: Any) -> list[str]:

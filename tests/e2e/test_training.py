@@ -16,6 +16,7 @@ from verl_pods_cero.hooks.metrics import FILTER_METRICS
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
 
+@pytest.mark.slow
 def test_a_step_generates_n_and_updates_on_m(train, tmp_path):
     run = train(
         "pods_cero.filter.keep=4",
@@ -26,14 +27,20 @@ def test_a_step_generates_n_and_updates_on_m(train, tmp_path):
     for number, step in enumerate(run.steps, 1):
         assert step["pods/rollouts_generated"] == 8 * 8
         assert step["pods/rollouts_kept"] == 8 * 4
-        assert step["pods/rows_padded"] == 0
-        assert step["pods/reward_variance_kept"] >= step["pods/reward_variance_generated"]
-        assert set(FILTER_METRICS) <= set(step)
-        assert step["critic/score/mean"] == pytest.approx(step["pods/reward_mean_generated"], abs=1e-6)
-        dumped = read_json_lines(tmp_path / "rollouts" / f"{number}.jsonl")
-        assert len(dumped) == 64
-        assert sum(row["kept"] for row in dumped) == 32
-        assert sum(row["score"] for row in dumped) / 64 == pytest.approx(step["critic/score/mean"], abs=1e-6)
+        check_filtered_step(step, tmp_path / "rollouts" / f"{number}.jsonl")
+
+
+def check_filtered_step(step, dump):
+    """A step's metrics agree with each other and with the dump of its rollouts."""
+    generated, kept = step["pods/rollouts_generated"], step["pods/rollouts_kept"]
+    assert step["pods/rows_padded"] == 0
+    assert step["pods/reward_variance_kept"] >= step["pods/reward_variance_generated"]
+    assert set(FILTER_METRICS) <= set(step)
+    assert step["critic/score/mean"] == pytest.approx(step["pods/reward_mean_generated"], abs=1e-6)
+    rows = read_json_lines(dump)
+    assert len(rows) == generated
+    assert sum(row["kept"] for row in rows) == kept
+    assert sum(row["score"] for row in rows) / generated == pytest.approx(step["critic/score/mean"], abs=1e-6)
 
 
 def test_keeping_every_rollout_of_a_uniform_allocation_trains_as_verls_own_trainer_does(train, tmp_path):
@@ -143,6 +150,9 @@ def test_a_killed_and_resumed_run_makes_the_allocation_that_it_would_have_made(t
     assert [step["training/global_step"] for step in resumed.steps] == [3, 4]
     assert Counter(row["input"] for row in read_json_lines(dump / "3.jsonl")) == planned
     assert [step["cero/budget_left"] for step in resumed.steps] == [64, 0]
+    for number, step in zip((3, 4), resumed.steps, strict=True):
+        assert step["pods/rollouts_kept"] == 4 * step["cero/prompts"] < step["pods/rollouts_generated"]
+        check_filtered_step(step, dump / f"{number}.jsonl")
 
 
 @pytest.mark.slow

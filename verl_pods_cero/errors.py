@@ -1,9 +1,12 @@
-"""Errors of the package and the one way to word them."""
+"""Errors of the package, the one way to word them, and the logger for what is no error."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from difflib import get_close_matches
+
+# Below verl's logger, which keeps its handler where another library takes over the root logger.
+LOGGER = "verl.pods_cero"
 
 
 class OptionError(ValueError):

@@ -23,9 +23,9 @@ from typing import Any
 import wrapt
 
 from verl_pods_cero import cpu
-from verl_pods_cero.errors import PluginError
+from verl_pods_cero.errors import LOGGER, PluginError
 
-logger = logging.getLogger("verl_pods_cero")
+logger = logging.getLogger(LOGGER)
 
 SUPPORTED_VERL = ((0, 9, 1), (0, 10))
 

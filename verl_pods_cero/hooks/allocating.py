@@ -15,6 +15,7 @@ from verl_pods_cero.allocation import StepPlanner, allocator_settings, most_step
 from verl_pods_cero.config import PodsCeroOptions
 from verl_pods_cero.core.allocators import create_allocator
 from verl_pods_cero.core.ledger import BudgetedAllocator
+from verl_pods_cero.errors import LOGGER
 from verl_pods_cero.hooks import checkpoint
 from verl_pods_cero.hooks.metrics import allocation_metrics
 from verl_pods_cero.hooks.outcomes import outcome_counts, successes
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 else:
     _Base = object
 
-logger = logging.getLogger("verl_pods_cero")
+logger = logging.getLogger(LOGGER)
 
 
 class AllocatorMixin(_Base):

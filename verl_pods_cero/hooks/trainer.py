@@ -15,7 +15,7 @@ from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from verl.utils.debug import marked_timer
 
 from verl_pods_cero.config import BASE_MODES, PodsCeroOptions
-from verl_pods_cero.errors import PluginError
+from verl_pods_cero.errors import LOGGER, PluginError
 from verl_pods_cero.hooks.agent_loop import ValuesManager
 from verl_pods_cero.hooks.allocating import AllocatorMixin
 from verl_pods_cero.hooks.group_advantages import full_group_advantages
@@ -25,7 +25,7 @@ from verl_pods_cero.hooks.rollouts import Rollouts, keep_rows, read_rollouts
 from verl_pods_cero.update_shape import UpdateShape, update_shape
 from verl_pods_cero.validation import validate
 
-logger = logging.getLogger("verl_pods_cero")
+logger = logging.getLogger(LOGGER)
 
 
 class NothingKept(Exception):  # noqa: N818 - leaves verl's step early, and is no error

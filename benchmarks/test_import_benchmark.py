@@ -27,5 +27,7 @@ def test_import_cost(benchmark):
     benchmark.pedantic(cpu_seconds, args=("auto",), rounds=1)
     without, with_plugin = (statistics.median(column) for column in zip(*pairs, strict=True))
     benchmark.extra_info.update(without_s=without, with_s=with_plugin, ratio=with_plugin / without)
-    print(f"\nimport verl: {without:.2f} s without the plugin, {with_plugin:.2f} s with it ({with_plugin / without:.3f}x)")
+    print(
+        f"\nimport verl: {without:.2f} s without the plugin, {with_plugin:.2f} s with it ({with_plugin / without:.3f}x)"
+    )
     assert with_plugin > 0

@@ -36,6 +36,6 @@ def nearest(name: str, known: Iterable[str]) -> str:
     'use one of: random'
     """
     names = sorted(known)
-    matches = get_close_matches(name, names, n=1)
+    matches = get_close_matches(name, names, n=1, cutoff=0.5)
     listed = ", ".join(names)
     return f"did you mean {matches[0]!r}? Known: {listed}" if matches else f"use one of: {listed}"

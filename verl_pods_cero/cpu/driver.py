@@ -48,7 +48,7 @@ def activate_driver() -> None:
         logger.setLevel(level)
 
 
-class CpuRun(Callback):  # type: ignore[misc]
+class CpuRun(Callback):
     """The Hydra callback of a CPU recipe (`hydra.callbacks`).
 
     Hydra calls it with the composed configuration, just before verl's `main`.

@@ -68,7 +68,7 @@ class CpuDevice(ModuleType):
         torch.set_rng_state(state)
 
 
-class CpuPlatform(PlatformBase):  # type: ignore[misc]
+class CpuPlatform(PlatformBase):
     """verl's platform interface on the CPU.
 
     Ray hands out "GPU"s, of which the recipe declares as many as there are ranks: verl then

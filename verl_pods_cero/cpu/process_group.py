@@ -13,10 +13,13 @@ FUNCTION = "initialize_global_process_group_ray"
 
 
 def default_to_gloo(
-    wrapped: Callable[..., None], instance: object, args: tuple[Any, ...], kwargs: dict[str, Any]  # noqa: ARG001
+    wrapped: Callable[..., None],
+    instance: object,  # noqa: ARG001
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
 ) -> None:
     """Call verl's function with backend "cpu:gloo", unless the caller chose a backend."""
-    chosen = dict(zip(("timeout_second", "backend"), args)) | kwargs
+    chosen = dict(zip(("timeout_second", "backend"), args, strict=False)) | kwargs
     chosen["backend"] = chosen.get("backend") or "cpu:gloo"
     wrapped(**chosen)
 

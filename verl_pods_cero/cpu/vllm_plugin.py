@@ -55,10 +55,10 @@ def keep_plain_weights(module: ModuleType) -> None:
     setattr(module, GEMM_FUNCTION, _plain_linear)
 
 
-def _plain_linear(layer: torch.nn.Module, remove_weight: bool) -> None:  # noqa: ARG001
+def _plain_linear(layer: Any, remove_weight: bool) -> None:  # noqa: ARG001
     import torch
 
-    if layer.weight.ndim == 2:
+    if layer.weight.ndim == 2:  # else not a linear layer
         layer.cpu_linear = torch.nn.functional.linear
 
 

@@ -158,7 +158,7 @@ def warm_start(model: Any, tokenizer: Any, sums: Sequence[Sum], settings: ModelS
             logits = model(input_ids=ids[batch]).logits
             loss = answer_loss(logits, labels[batch], give_up[batch], tokenizer.eos_token_id)
             optimizer.zero_grad()
-            loss.backward()
+            loss.backward()  # type: ignore[no-untyped-call]
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
             schedule.step()
@@ -180,9 +180,7 @@ def _one_thread() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def answer_loss(
-    logits: torch.Tensor, labels: torch.Tensor, give_up: torch.Tensor, end: int
-) -> torch.Tensor:
+def answer_loss(logits: torch.Tensor, labels: torch.Tensor, give_up: torch.Tensor, end: int) -> torch.Tensor:
     """Cross-entropy of a target that ends at once with probability g, and else is the answer.
 
     Only the first token is uncertain: its loss is (1 - g) times the answer's plus g times the

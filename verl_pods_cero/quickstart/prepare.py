@@ -21,6 +21,8 @@ from verl_pods_cero.quickstart.model import ModelSettings
 FOLDER_VARIABLE = "VERL_PODS_CERO_CACHE"
 """Environment variable for the folder that holds what is made, in place of ~/.cache/verl_pods_cero."""
 
+RECORD = "settings.json"
+
 FORMAT = 1
 """Raise it when the code below makes something else from the same settings."""
 
@@ -31,7 +33,7 @@ class Settings:
 
     seed: int = 0
     train_prompts: int = 256
-    validation_prompts: int = 64
+    validation_prompts: int = 128
     model: ModelSettings = field(default_factory=ModelSettings)
 
     def digest(self) -> str:
@@ -40,19 +42,23 @@ class Settings:
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def default_folder() -> Path:
+def default_folder(seed: int = 0) -> Path:
     """The quickstart's folder in the cache: the recipe's `quickstart.folder` unless it is set."""
     cache = os.environ.get(FOLDER_VARIABLE) or Path.home() / ".cache" / "verl_pods_cero"
-    return Path(cache) / "quickstart"
+    return Path(cache) / "quickstart" / str(seed)
 
 
 def is_prepared(folder: Path, settings: Settings) -> bool:
     """Whether `folder` holds a model and data made with `settings`."""
+    return _made_with(folder) == settings.digest()
+
+
+def _made_with(folder: Path) -> str | None:
+    # The digest of the settings that the folder was made with, None if it is not one of ours.
     try:
-        made = json.loads((folder / "settings.json").read_text())
-    except (OSError, ValueError):
-        return False
-    return bool(made.get("digest") == settings.digest())
+        return str(json.loads((folder / RECORD).read_text())["digest"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 def ensure_prepared(folder: Path | None = None, settings: Settings | None = None, *, force: bool = False) -> Path:
@@ -62,17 +68,22 @@ def ensure_prepared(folder: Path | None = None, settings: Settings | None = None
     and two runs at a time cannot mix.
 
     Args:
-        folder: Where they belong; by default `default_folder()`.
+        folder: Where they belong; by default `default_folder(settings.seed)`.
         settings: What to make.
         force: Make them even if they are there.
 
     Returns:
         The folder, with `model/`, `train.parquet`, `validation.parquet` and `settings.json`.
+
+    Raises:
+        FileExistsError: the folder holds something else.
     """
-    folder = folder or default_folder()
     settings = settings or Settings()
+    folder = folder or default_folder(settings.seed)
     if is_prepared(folder, settings) and not force:
         return folder
+    if folder.exists() and _made_with(folder) is None and any(folder.iterdir()):
+        raise FileExistsError(f"{folder} holds something else, and would be replaced")
     print(f"Making the quickstart's model and data in {folder}: once, for about 20 seconds.", flush=True)
     start = time.perf_counter()
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -104,32 +115,34 @@ def _make(folder: Path, settings: Settings) -> None:
     loss = models.warm_start(model, tokenizer, tasks.all_sums(), settings.model, seed=settings.seed)
     models.save(model, tokenizer, folder / "model")
     record = {"digest": settings.digest(), "warm_start_loss": loss, "settings": asdict(settings)}
-    (folder / "settings.json").write_text(json.dumps(record, indent=2) + "\n")
+    (folder / RECORD).write_text(json.dumps(record, indent=2) + "\n")
 
 
-class PrepareQuickstart(Callback):  # type: ignore[misc]
+class PrepareQuickstart(Callback):
     """The Hydra callback that prepares the quickstart before verl's `main` looks for its files."""
 
     def on_job_start(self, config: DictConfig, **kwargs: Any) -> None:  # noqa: ARG002
-        """Prepare `config.quickstart.folder`.
+        """Prepare `config.quickstart.folder` with `config.quickstart.seed`.
 
         Raises:
             SystemExit: that failed. Hydra turns any other exception of a callback into a warning.
         """
         try:
-            ensure_prepared(Path(config.quickstart.folder))
+            ensure_prepared(Path(config.quickstart.folder), Settings(seed=config.quickstart.seed))
         except OSError as error:
             raise SystemExit(
-                f"quickstart.folder must be a folder that can be written, got "
+                f"quickstart.folder must be a folder that is new, or made by this command, and can be written, got "
                 f"{config.quickstart.folder!r} ({error}). Fix: set quickstart.folder=<path>."
             ) from error
+        except Exception as error:
+            raise SystemExit(f"The quickstart's model or data cannot be made: {error!r}") from error
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run `python -m verl_pods_cero.quickstart prepare`."""
     parser = argparse.ArgumentParser(prog="python -m verl_pods_cero.quickstart prepare", description=__doc__)
     parser.add_argument("--force", action="store_true", help="make the model and the data again")
-    parser.add_argument("--folder", type=Path, default=default_folder(), help="where (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=0, help="of the model and the data (default: 0)")
+    parser.add_argument("--folder", type=Path, help=f"where (default: {default_folder()})")
     options = parser.parse_args(arguments)
-    folder = ensure_prepared(options.folder, force=options.force)
-    print(folder)
+    print(ensure_prepared(options.folder, Settings(seed=options.seed), force=options.force))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import shlex
 import signal
@@ -13,12 +14,15 @@ from pathlib import Path
 
 RECIPE = "quickstart_cpu"
 
+PATIENCE_S = 10.0
+"""Seconds that an interrupted run is given to end by itself."""
+
 
 def stock_command(folder: Path, overrides: Sequence[str]) -> list[str]:
     """Return the command that a user would type, with the run folder named.
 
-    >>> stock_command(Path("runs/first"), ["pods_cero.filter.keep=8"])[1:]
-    ['-m', 'verl.trainer.main_ppo', '--config-name=quickstart_cpu', 'hydra.run.dir=runs/first', 'pods_cero.filter.keep=8']
+    >>> stock_command(Path("runs/first"), ["pods_cero.filter.keep=8"])[2:]
+    ['verl.trainer.main_ppo', '--config-name=quickstart_cpu', 'hydra.run.dir=runs/first', 'pods_cero.filter.keep=8']
     """
     command = [sys.executable, "-m", "verl.trainer.main_ppo", f"--config-name={RECIPE}"]
     return [*command, f"hydra.run.dir={folder}", *overrides]
@@ -49,41 +53,50 @@ def run(overrides: Sequence[str]) -> int:
 
 
 def run_and_leave_nothing(command: Sequence[str]) -> int:
-    """Run a command in a session of its own and end all of that session with it.
+    """Run a command to its end, and end every process that it leaves.
 
-    Ray's processes start sessions of their own, which a terminal's Ctrl-C does not reach: they are
-    found by their descent, before their parents are gone.
+    Returns:
+        Its exit status, or 130 after Ctrl-C or SIGTERM.
     """
-    import psutil
-
+    _adopt_orphans()
+    on_terminate = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    # A session of its own: the terminal's Ctrl-C reaches this process only, which passes it on.
     process = subprocess.Popen(command, start_new_session=True)
-    family = psutil.Process(process.pid)
-    descendants: dict[int, psutil.Process] = {}
     try:
-        while process.poll() is None:
-            try:
-                descendants.update({child.pid: child for child in family.children(recursive=True)})
-            except psutil.NoSuchProcess:
-                break
-            time.sleep(1.0)
         return process.wait()
     except KeyboardInterrupt:
         print("Stopping the run and every process it started.", file=sys.stderr)
         return 128 + signal.SIGINT
     finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGINT)
-        _end(process, list(descendants.values()))
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not stop the stopping
+        try:
+            _end(process)
+        finally:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            signal.signal(signal.SIGTERM, on_terminate)
 
 
-def _end(process: subprocess.Popen[bytes], descendants: Sequence[object]) -> None:
+def _adopt_orphans() -> None:
+    # Ray's processes have sessions of their own and outlive their parents for a while. Linux makes a
+    # "subreaper" the parent of the descendants whose own parent is gone: all can be found and ended.
+    if sys.platform == "linux":
+        pr_set_child_subreaper = 36
+        ctypes.CDLL(None).prctl(pr_set_child_subreaper, 1, 0, 0, 0)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
     import psutil
 
-    alive = [child for child in descendants if isinstance(child, psutil.Process) and child.is_running()]
-    _, alive = psutil.wait_procs(alive, timeout=10)
-    for child in alive:
-        child.kill()
-    psutil.wait_procs(alive, timeout=5)
     if process.poll() is None:
+        os.killpg(process.pid, signal.SIGINT)
+    try:
+        process.wait(PATIENCE_S)
+    except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
+    for patience in (PATIENCE_S, 0.0):
+        descendants = psutil.Process().children(recursive=True)
+        _, alive = psutil.wait_procs(descendants, timeout=patience)
+        for each in alive:
+            each.kill()
+        psutil.wait_procs(alive, timeout=PATIENCE_S)

@@ -6,7 +6,11 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-ACCURACY = "val-core/verl_pods_cero/sums/acc/mean@8"
+from verl_pods_cero.quickstart.tasks import DATA_SOURCE
+
+ACCURACY = f"val-core/{DATA_SOURCE}/acc/mean@"
+"""verl's key for validation accuracy, less the number of samples a prompt at its end."""
+
 SHARES = {
     "generation": "timing_s/gen",
     "choosing rollouts": "timing_s/pods_select",
@@ -21,7 +25,7 @@ class Progress:
 
     Attributes:
         steps: training step of each validation.
-        accuracy: validation accuracy, mean over prompts of 8 samples each.
+        accuracy: validation accuracy, mean over prompts and samples.
         seconds: training time before each validation, without start-up and validation.
         rollouts: rollouts generated before each validation.
         shares: seconds spent on each part, over the run.
@@ -52,9 +56,10 @@ def read(log: Path) -> Progress:
         generated += data.get("pods/rollouts_generated", 0.0)
         for name, key in SHARES.items():
             shares[name] += data.get(key, 0.0)
-        if ACCURACY in data:
+        validated = next((value for key, value in data.items() if key.startswith(ACCURACY)), None)
+        if validated is not None:
             steps.append(record["step"])
-            accuracy.append(data[ACCURACY])
+            accuracy.append(validated)
             seconds.append(clock)
             rollouts.append(generated)
     if not steps:

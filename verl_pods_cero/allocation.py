@@ -29,19 +29,19 @@ def allocator_settings(config: DictConfig, options: AllocatorOptions, num_prompt
         ValueError: the budget, the rounds and the sizes do not fit together.
     """
     n, prompts = int(config.actor_rollout_ref.rollout.n), int(config.data.train_batch_size)
-    n_max = options.n_max or n
+    n_max = n if options.n_max is None else options.n_max
     steps_per_epoch = max(1, num_prompts // prompts)
     steps = config.trainer.total_training_steps or steps_per_epoch * config.trainer.total_epochs
-    rounds = options.rounds or (int(steps) if options.schedule == "round" else math.ceil(steps / steps_per_epoch))
+    rounds = int(steps) if options.schedule == "round" else math.ceil(steps / steps_per_epoch)
     whole_units = n % 4 == 0 and n_max % 4 == 0
     return AllocatorSettings(
         num_prompts=num_prompts,
-        budget=options.budget or int(steps) * prompts * n,
-        rounds=rounds,
+        budget=int(steps) * prompts * n if options.budget is None else options.budget,
+        rounds=rounds if options.rounds is None else options.rounds,
         batch_prompts=min(prompts, num_prompts),
         n=n,
         n_max=n_max,
-        unit=options.unit or (4 if whole_units else math.gcd(n, n_max)),
+        unit=(4 if whole_units else math.gcd(n, n_max)) if options.unit is None else options.unit,
         capacity=options.capacity,
         rho=options.rho,
         lam=options.lam,
@@ -95,6 +95,7 @@ class StepPlanner:
         self._upcoming: Allocation | None = None
         self._round_open = False
         self._rounds_closed = 0
+        self.rollouts_taken = 0
 
     @property
     def exhausted(self) -> bool:
@@ -111,10 +112,12 @@ class StepPlanner:
     def prepare(self) -> None:
         """Plan the next step: the rest of an open round, or the next round that hands anything out."""
         self._upcoming = None
-        while not len(self.pending) and not (self.allocator.finished and not self._round_open):
+        while not len(self.pending):
             if self._round_open:
                 self.close_round()
                 continue
+            if self.allocator.finished or self._rounds_closed >= self.settings.rounds:
+                break
             self.pending = self._plan_round()
             self._round_open = True
         if len(self.pending):
@@ -130,6 +133,7 @@ class StepPlanner:
         if self._upcoming is None:
             raise RuntimeError("the rollout budget is spent: no step is left to take")
         step, self._upcoming = self._upcoming, Allocation.empty()
+        self.rollouts_taken += step.total
         return step
 
     def observe(self, rows: Ints, successes: Ints, failures: Ints) -> None:
@@ -153,14 +157,14 @@ class StepPlanner:
             rng = np.random.default_rng([self.settings.seed, self._rounds_closed, _SHUFFLE])
             order = rng.permutation(len(plan))
             return Allocation(plan.indices[order], plan.rollouts[order])
-        parts, seen = [], 0
+        parts, seen = [Allocation.empty()], 0
         # One pass over the data at most: a round that finds no more takers ends, and does not circle.
         while self.allocator.room and seen < self.settings.num_prompts:
             candidates = self._next_candidates()
             seen += len(candidates)
-            parts.append(self.allocator.plan(candidates))
-        if not parts:
-            return Allocation.empty()
+            # The loader may have begun its next epoch: a row is served once a round.
+            served = np.concatenate([part.indices for part in parts])
+            parts.append(self.allocator.plan(candidates[~np.isin(candidates, served)]))
         return Allocation(*(np.concatenate([getattr(p, f) for p in parts]) for f in ("indices", "rollouts")))
 
     def state_dict(self) -> dict[str, np.ndarray]:
@@ -170,6 +174,7 @@ class StepPlanner:
             "pending_rollouts": self.pending.rollouts.copy(),
             "round_open": np.array(self._round_open),
             "rounds_closed": np.array(self._rounds_closed),
+            "rollouts_taken": np.array(self.rollouts_taken),
         }
         return {f"allocator_{name}": value for name, value in self.allocator.state_dict().items()} | own
 
@@ -182,6 +187,7 @@ class StepPlanner:
         self.pending = Allocation(state["pending_indices"], state["pending_rollouts"])
         self._round_open = bool(state["round_open"])
         self._rounds_closed = int(state["rounds_closed"])
+        self.rollouts_taken = int(state["rollouts_taken"])
         self._upcoming = None
 
 

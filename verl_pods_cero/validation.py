@@ -45,6 +45,8 @@ def validate(config: DictConfig, *, use_critic: bool, use_reference: bool) -> Po
     _check_rewards(config)
     _check_mini_batches(config, use_critic=use_critic)
     shape = update_shape(config, use_critic=use_critic, use_reference=use_reference)
+    if options.filter.enable or options.allocator.enable:
+        _check_rollouts(config)
     if options.filter.enable:
         _check_filter(config, options.filter, shape)
     if options.allocator.enable:
@@ -93,16 +95,19 @@ def _check_mini_batches(config: DictConfig, *, use_critic: bool) -> None:
             raise OptionError(option, f"must divide data.train_batch_size={prompts}", size, f"use one of {divisors}")
 
 
-def _check_filter(config: DictConfig, options: FilterOptions, shape: UpdateShape) -> None:
+def _check_rollouts(config: DictConfig) -> None:
     rollouts = config.actor_rollout_ref.rollout.n
     if rollouts < 2:
         raise OptionError(
             "actor_rollout_ref.rollout.n",
-            f"must be at least 2 while {ROOT}.filter.enable=true",
+            f"must be at least 2 while {ROOT}.filter or {ROOT}.allocator is enabled",
             rollouts,
-            "generate more rollouts a prompt than you keep, such as 16",
+            "generate more rollouts a prompt, such as 16",
         )
-    keep = keep_count(rollouts, options.keep, options.keep_fraction)
+
+
+def _check_filter(config: DictConfig, options: FilterOptions, shape: UpdateShape) -> None:
+    keep = keep_count(config.actor_rollout_ref.rollout.n, options.keep, options.keep_fraction)
     resolve_rule(options.rule)
     _check_advantages(config, options)
     _check_micro_batches(config, keep, shape)

@@ -78,6 +78,38 @@ def test_rounds_without_a_taker_end_the_run_and_do_not_circle():
         planner.take()
 
 
+@pytest.mark.parametrize("name", ["cero", "greso", "knapsack", "random_matched"])
+def test_a_row_is_served_once_a_round_where_the_loader_begins_anew(name):
+    stream = iter(np.arange(10**6).reshape(-1, 8) % 20)
+    settings = AllocatorSettings(num_prompts=20, budget=8 * 8 * 8, rounds=12, batch_prompts=8, n=8, unit=4)
+    planner = StepPlanner(create_allocator(name, settings), settings, lambda: next(stream))
+    for step in play(planner):
+        assert len(set(step.indices.tolist())) == len(step)
+        assert step.rollouts.max() <= 8
+
+
+def test_an_allocator_that_never_finishes_ends_with_the_rounds():
+    class Idle:
+        finished, remaining, room, spent = False, 8, 0, 0
+
+        def plan(self, _candidates=None):
+            return Allocation.empty()
+
+        def advance(self):
+            pass
+
+    planner = StepPlanner(Idle(), make_planner().settings)
+    planner.prepare()
+    assert planner.exhausted
+
+
+@pytest.mark.parametrize("option", ["budget", "rounds", "n_max", "unit"])
+def test_a_zero_is_refused_and_not_taken_for_a_default(configure, option):
+    config = configure(**{"trainer.total_training_steps": 10})
+    with pytest.raises(ValueError, match=rf"pods_cero\.allocator\.{option}"):
+        allocator_settings(config, AllocatorOptions(enable=True, **{option: 0}), num_prompts=64)
+
+
 def test_a_round_of_an_epoch_is_split_into_batches_that_mix_the_data():
     planner = make_planner(schedule="epoch", rounds=2, budget=2 * 32 * 8)
     planner.prepare()

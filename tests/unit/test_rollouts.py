@@ -121,6 +121,11 @@ def test_the_floor_keeps_degenerate_groups_when_too_few_others_are_left():
     assert kept.sessions.tolist() == [True, True, False, False, True, True]
 
 
+def test_a_single_rollout_does_not_count_towards_the_floor():
+    _, kept = apply({"a": [1.0], "b": [0.0, 0.0], "c": [1.0, 1.0]}, drop_zero_variance=True, min_prompts=1)
+    assert kept.sessions.tolist() == [False, True, True, False, False]
+
+
 def test_a_step_of_degenerate_groups_alone_keeps_nothing_on_request():
     _, kept = apply({"a": [1.0, 1.0], "b": [0.0, 0.0]}, drop_zero_variance=True)
     assert not kept.sessions.any()
@@ -147,6 +152,11 @@ def test_the_values_of_a_rollout_are_the_reward_and_the_named_keys():
     options.filter.ranking_key, options.allocator.success_key = "format", "other"
     assert rollout_values(1.25, info, options)[RANKING] == 0.5
     assert rollout_values(1.25, info, options).isnan().tolist() == [False, False, False, True]
+
+
+@pytest.mark.parametrize("odd", [None, "yes"])
+def test_a_value_that_is_no_number_is_left_to_the_driver_to_refuse(odd):
+    assert rollout_values(1.0, {"acc": odd}, PodsCeroOptions()).isnan().tolist() == [False, False, True, True]
 
 
 def test_metrics_describe_generated_and_kept_rollouts():

@@ -36,7 +36,15 @@ def rollout_values(reward: float, info: dict[str, Any], options: PodsCeroOptions
     """
     known = {**info, "reward": reward}
     keys = ("reward", options.filter.ranking_key, OUTCOME_KEY, options.allocator.success_key)
-    return torch.tensor([float(known.get(key, float("nan"))) for key in keys], dtype=torch.float64)
+    return torch.tensor([_number(known.get(key)) for key in keys], dtype=torch.float64)
+
+
+def _number(value: Any) -> float:
+    # An error here would count as a failed rollout. NaN is refused on the driver, where the value is needed.
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return float("nan")
 
 
 class ValuesWorker(_VerlWorker):

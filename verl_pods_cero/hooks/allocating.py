@@ -134,15 +134,14 @@ class AllocatorMixin(_Base):
                 self._planner.observe(*outcome_counts(rollouts, success, self._row_of_uid))
         self._allocation_metrics = {**self._planner.allocator.metrics(), **self._allocation_metrics}
 
-    def _compute_metrics(
-        self, batch: KVBatchMeta, metrics: dict[str, Any], timing_raw: dict[str, float], **kwargs: Any
-    ) -> None:
-        super()._compute_metrics(batch, metrics, timing_raw, **kwargs)
-        if self._planner is not None:
-            metrics.update(allocation_metrics(self._allocation_metrics))
-            settings = self._planner.settings
-            per_epoch = settings.num_prompts * settings.n
-            metrics["training/epoch"] = int(self._planner.allocator.spent // per_epoch)
+    def _step_allocation_metrics(self) -> dict[str, float]:
+        """Return what the allocator logs of a step; `training/epoch` counts plain GRPO's rollouts of an epoch."""
+        if self._planner is None:
+            return {}
+        settings = self._planner.settings
+        before = self._planner.rollouts_taken - self._allocation_metrics["rollouts"]
+        epoch = before // (settings.num_prompts * settings.n)
+        return {**allocation_metrics(self._allocation_metrics), "training/epoch": epoch}
 
     # ------------------------------------------------------------------ checkpoints
 

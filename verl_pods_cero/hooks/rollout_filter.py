@@ -55,16 +55,16 @@ class RolloutFilter:
         selection = select(ranking, mask, self.keep, rule=self.options.rule, rng=rng)
         single = mask.sum(axis=1) == 1
         degenerate = zero_variance(ranking, mask)
-        dropped = self._drop(degenerate & ~single)
+        dropped = self._drop(degenerate & ~single, single)
         kept = selection.kept & ~(single | dropped)[:, None]
         return Kept(rollouts.index.sessions(kept), selection.top, degenerate, dropped, single)
 
-    def _drop(self, degenerate: Mask) -> Mask:
+    def _drop(self, degenerate: Mask, single: Mask) -> Mask:
         """Return which of the degenerate groups to drop, shape (B,)."""
         if not self.options.drop_zero_variance:
             return np.zeros_like(degenerate)
         drop = degenerate.copy()
-        missing = self.options.min_prompts - int((~drop).sum())
+        missing = self.options.min_prompts - int((~drop & ~single).sum())
         drop[np.flatnonzero(drop)[: max(0, missing)]] = False
         return drop
 

@@ -70,10 +70,12 @@ class PodsCeroMixin(AllocatorMixin):
         """Run verl's step, with the filter in it."""
         self._filter_steps.clear()
         self._rows_padded = 0
+        self._balanced = False
         batch = super().step(metrics, timing_raw)
-        if self._filter is not None and not self._filter_steps:
+        if not self._balanced:
             raise PluginError(
-                "verl ran a training step without calling _balance_batch: no rollout was filtered. "
+                "verl ran a training step without calling _balance_batch: no rollout was filtered, and no outcome "
+                "was learnt from. "
                 "Fix: use a verl version that `verl-pods-cero doctor` accepts."
             )
         return batch
@@ -86,6 +88,7 @@ class PodsCeroMixin(AllocatorMixin):
             return nothing.batch
 
     def _balance_batch(self, batch: KVBatchMeta, metrics: dict[str, Any], **kwargs: Any) -> KVBatchMeta:
+        self._balanced = True
         rollouts = None
         if len(batch):
             with marked_timer("pods_select", self.timing_raw):
@@ -165,6 +168,7 @@ class PodsCeroMixin(AllocatorMixin):
         else:
             metrics.update({"training/global_step": kwargs["global_steps"], "training/epoch": kwargs["epoch"]})
             metrics.update({f"timing_s/{name}": seconds for name, seconds in timing_raw.items()})
+        metrics.update(self._step_allocation_metrics())
         if self._filter_steps and self._filter_steps[0].rollouts.keys:
             n_gpus = self._get_n_gpus_for_throughput()
             plain = not self.config.algorithm.use_kl_in_reward

@@ -9,17 +9,16 @@ BIN := $(VENV)/bin
 quickstart: $(VENV)/installed
 	$(BIN)/python -m verl_pods_cero.quickstart
 
-# Two at a time: a run of verl starts its processes one after the other and keeps one core busy.
-PYTEST := $(BIN)/python -m pytest -n 2 --dist worksteal -p no:benchmark
+PYTEST := $(BIN)/python -m pytest -p no:benchmark
 
-test: $(VENV)/installed
-	$(PYTEST)
+test: unit
+	$(PYTEST) -m "e2e and not slow" --durations=0
 
-test-all: $(VENV)/installed
-	$(PYTEST) -m ""
+test-all: unit
+	$(PYTEST) -m e2e --durations=0
 
 unit: $(VENV)/installed
-	$(PYTEST) -m "not e2e"
+	$(PYTEST) -n 2 --dist worksteal -m "not e2e"
 
 lint: $(VENV)/installed
 	$(BIN)/ruff check .

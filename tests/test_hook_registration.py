@@ -11,7 +11,7 @@ import pytest
 from verl_pods_cero.errors import PluginError
 from verl_pods_cero.plugin import check_verl_version
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.fixture

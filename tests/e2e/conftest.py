@@ -63,7 +63,7 @@ def train(tmp_path, clean_environment):
         folder: str = "run",
         multirun: bool = False,
         kill_when: Callable[[], bool] | None = None,
-        timeout: float = 600.0,
+        timeout: float = 900.0,
     ) -> Run:
         where = tmp_path / folder
         kind = "sweep" if multirun else "run"

@@ -74,7 +74,8 @@ def register() -> None:
         reason = failure
 
         class Unavailable(PPOTrainer):
-            def __init__(self, _config: object) -> None:
+            def __new__(cls, *_args: object, **_kwargs: object) -> Unavailable:
+                # Before Python finds that verl's abstract methods are missing.
                 raise PluginError(f"verl-pods-cero cannot train: {reason}") from reason
 
         for name in BASE_MODES:

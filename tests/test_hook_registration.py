@@ -56,6 +56,7 @@ def test_the_trainer_is_registered_when_verl_asks_for_its_trainers(python):
     )
 
 
+@pytest.mark.e2e  # alone: Ray gives a node 30 seconds to start
 def test_a_ray_actor_finds_the_plugin_too(python):
     done = python(
         """

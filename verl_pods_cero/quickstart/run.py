@@ -14,6 +14,8 @@ from pathlib import Path
 
 RECIPE = "quickstart_cpu"
 
+INTERRUPTED = 128 + signal.SIGINT
+
 PATIENCE_S = 10.0
 """Seconds that an interrupted run is given to end by itself."""
 
@@ -45,6 +47,8 @@ def run(overrides: Sequence[str]) -> int:
     command = stock_command(folder, overrides)
     print("$ " + shlex.join(["python", *command[1:]]), flush=True)
     status = run_and_leave_nothing(command)
+    if status == INTERRUPTED:
+        return status
     if status:
         print(f"The training command ended with status {status}; its output is above.", file=sys.stderr)
         return status
@@ -66,7 +70,7 @@ def run_and_leave_nothing(command: Sequence[str]) -> int:
         return process.wait()
     except KeyboardInterrupt:
         print("Stopping the run and every process it started.", file=sys.stderr)
-        return 128 + signal.SIGINT
+        return INTERRUPTED
     finally:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not stop the stopping
         try:

@@ -47,8 +47,9 @@ def play(planner: StepPlanner, seed: int = 0, steps: int = 10**6) -> list[Alloca
 def test_a_run_ends_and_never_overspends(name, loader):
     planner = make_planner(name, loader)
     steps = play(planner)
-    assert sum(step.total for step in steps) <= planner.settings.budget
     assert sum(step.total for step in steps) == planner.allocator.spent
+    # Of the loader's prompts CERO may find too few that it wants; any row will do where it may choose.
+    assert planner.allocator.spent <= planner.settings.budget if loader else planner.allocator.remaining == 0
     assert len(steps) <= most_steps(planner.settings)
     assert all(len(step) for step in steps), "no step without a prompt"
 

@@ -20,8 +20,7 @@ from verl_pods_cero.core.walk import Walk
 
 quick = settings(max_examples=20, deadline=None)
 NAMES = sorted(KNOWN)
-# These fill every batch; CERO and its control spend what the price admits, fixed_pacing what is worth anything.
-FILLERS = ["fixed_pacing", "greedy_marginal", "greso", "knapsack", "uniform"]
+PRICED = ["cero", "fixed_pacing", "random_matched"]
 
 BASE = AllocatorSettings(num_prompts=40, budget=640, rounds=12, batch_prompts=8, n=8, unit=4)
 
@@ -86,13 +85,12 @@ def test_no_allocator_exceeds_the_budget_the_batch_or_the_rollouts_of_a_prompt(
 
 
 @quick
-@given(st.sampled_from(FILLERS), any_settings())
-def test_an_allocator_that_fills_its_batches_spends_exactly_the_budget_if_it_can(
-    name: str, s: AllocatorSettings
-) -> None:
-    s = replace(s, schedule="round", budget=s.unit)
-    in_reach = s.rounds * s.capacity_units * s.unit
-    s = replace(s, budget=in_reach - s.unit * (in_reach // s.unit // 3))
+@given(st.sampled_from(NAMES), any_settings())
+def test_exactly_the_budget_is_spent(name: str, s: AllocatorSettings) -> None:
+    if name not in PRICED:  # the others have no schedule by epochs that could hold back
+        s = replace(s, schedule="round", budget=s.unit)
+        in_reach = s.rounds * s.capacity_units * s.unit
+        s = replace(s, budget=in_reach - s.unit * (in_reach // s.unit // 3))
     allocator = create_allocator(name, s)
     for k in range(s.rounds):
         play(allocator, k)

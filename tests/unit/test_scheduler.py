@@ -80,6 +80,9 @@ def plain_round(s: SchedulerState, outcomes: Any) -> tuple[np.ndarray, np.ndarra
     margin = s.theta - s.price
     planned, executed = np.zeros(m), np.zeros(m)
     room, funds = c.capacity, s.budget_left
+    due = s.budget_left - c.capacity * (c.rounds - s.round - 1)
+    if due > np.sum(margin > 0) * c.n_max:
+        margin, room = np.ones(m), due
     for i in sorted(range(m), key=lambda i: (-s.theta[i], s.tie[i])):
         if margin[i] > 0 and room > 0:
             planned[i] = min(c.n_max, room)
@@ -96,6 +99,7 @@ def plain_round(s: SchedulerState, outcomes: Any) -> tuple[np.ndarray, np.ndarra
     s.theta[:] = np.clip(s.theta - c.step * (planned - z / c.rounds) / c.n_max, 0, 1)
     s.price = float(np.clip(s.price - c.step * (c.pace - planned.sum()) / c.price_scale, 0, 1))
     s.budget_left -= int(executed.sum())
+    s.round += 1
     return planned, executed
 
 
@@ -144,7 +148,7 @@ def test_a_round_is_what_the_specification_says_line_by_line(c: Constants, seed:
 
 @quick
 @given(constants(), st.integers(0, 99))
-def test_budget_is_never_exceeded_and_every_number_stays_in_its_range(c: Constants, seed: int) -> None:
+def test_the_budget_is_spent_and_never_exceeded_and_every_number_stays_in_its_range(c: Constants, seed: int) -> None:
     rng = np.random.default_rng(seed)
     state = scheduler.start(c, PassRates.start(c.num_prompts), seed)
     p, spent = rng.random(c.num_prompts), 0
@@ -157,11 +161,13 @@ def test_budget_is_never_exceeded_and_every_number_stays_in_its_range(c: Constan
         assert decided.planned.sum() <= c.capacity
         assert len(np.unique(decided.indices)) == len(decided.indices)
         assert state.theta.min() >= 0.0 and state.theta.max() <= 1.0 and 0.0 <= state.price <= 1.0
+    assert state.budget_left == 0
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_what_is_planned_over_the_run_differs_from_the_budget_by_the_way_the_price_has_gone(seed: int) -> None:
-    # The price steps by gamma (B_bar - sum N~) / G_B, so the sum over the rounds telescopes while no step is clipped.
+def test_the_price_of_a_run_ends_where_it_began(seed: int) -> None:
+    # The price steps by gamma (B_bar - sum N~) / G_B, so the sum over the rounds telescopes while no step is
+    # clipped, and with the whole budget planned nothing is left of it.
     c = Constants(num_prompts=50, rounds=60, budget=1200, capacity=21, n_max=2)
     rng = np.random.default_rng(seed)
     state, planned = scheduler.start(c, PassRates.start(50), seed), 0
@@ -169,7 +175,8 @@ def test_what_is_planned_over_the_run_differs_from_the_budget_by_the_way_the_pri
     for _ in range(c.rounds):
         planned += int(play(state, pass_rates, rng).planned.sum())
         assert 0.0 < state.price < 1.0
-    assert c.budget - planned == pytest.approx(c.price_scale * np.sqrt(c.rounds) * (0.5 - state.price))
+    assert planned == c.budget
+    assert state.price == pytest.approx(0.5)
 
 
 @quick
@@ -210,7 +217,7 @@ def test_the_tie_permutation_comes_from_the_seed_alone() -> None:
 
 
 def small(theta: list[float], price: float = 0.5, **changes: int) -> SchedulerState:
-    settings = {"rounds": 4, "budget": 16, "capacity": 4, "n_max": 2} | changes
+    settings = {"rounds": 16, "budget": 32, "capacity": 4, "n_max": 2} | changes
     c = Constants(num_prompts=len(theta), **settings)
     state = scheduler.start(c, PassRates.start(len(theta)), seed=0, price=price)
     state.theta[:] = theta
@@ -221,6 +228,17 @@ def test_largest_margins_come_first_and_no_margin_no_rollouts() -> None:
     decided = scheduler.plan(small([0.6, 0.5, 0.9, 0.7]))
     assert decided.indices.tolist() == [2, 3]
     assert scheduler.plan(small([0.5, 0.4])).indices.tolist() == []
+
+
+def test_what_later_rounds_could_not_spend_goes_to_the_next_largest_margins_whatever_the_price() -> None:
+    state = small([0.6, 0.8, 0.9, 0.7], price=0.75, rounds=2, budget=7, capacity=6)
+    state.round = 1
+    decided = scheduler.plan(state)
+    assert (decided.indices.tolist(), decided.planned.tolist()) == ([2, 1, 3, 0], [2, 2, 2, 1])
+    # The same in two parts: what the first part planned is no longer due in the second.
+    first = scheduler.plan(state, [0, 1])
+    second = scheduler.plan(state, [2, 3], so_far=first)
+    assert first.planned.tolist() == [2, 2] and second.planned.sum() == 3
 
 
 def test_the_last_prompt_gets_what_is_left_of_the_capacity() -> None:
@@ -245,7 +263,7 @@ def test_an_empty_round_lowers_the_price_and_leaves_saturated_duals_alone() -> N
     decided = scheduler.plan(state)
     scheduler.advance(state, decided)
     assert len(decided.indices) == 0
-    assert state.price == pytest.approx(0.95 - 0.5 * 4 / 4)
+    assert state.price == pytest.approx(0.95 - 0.25 * 2 / 2)
     # Both duals lie above 4 q = 2/3, so neither prompt wants anything: z* = 0.
     assert state.theta.tolist() == [0.9, 0.8]
 

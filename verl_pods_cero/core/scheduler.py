@@ -110,7 +110,7 @@ class Plan:
 
     Shapes and units:
         indices: (k,) int64, distinct prompts, largest margin first (or in the order of the candidates given).
-        planned: (k,) int64, units N~ that the price admits.
+        planned: (k,) int64, units N~ that the price admits, or that are due in this round.
         executed: (k,) int64, N, the same clipped to the budget left, 0 <= executed <= planned <= N_max.
     """
 
@@ -163,6 +163,7 @@ def plan(state: SchedulerState, candidates: ArrayLike | None = None, so_far: Pla
     Formula:
         margin d_i = theta_i - mu. N~: prompts with d_i > 0, largest first, N_max each until C is used up (the
         last one may get less). N: the same order clipped to the budget left.
+        Where that is less than is `due`, the next largest margins follow, whatever their sign.
 
     Args:
         state: Not changed; nothing else decides the outcome.
@@ -170,7 +171,9 @@ def plan(state: SchedulerState, candidates: ArrayLike | None = None, so_far: Pla
         so_far: What this round has planned already, when it is planned in several parts.
 
     Source:
-        arXiv 2610.09679, one round; ties are broken by a fixed seeded permutation.
+        arXiv 2610.09679, one round; ties are broken by a fixed seeded permutation. That the whole budget is
+        spent is settled here: by the papers' rule what is planned falls short of B by G_B sqrt(K) times the way
+        that the price has fallen since the start.
 
     >>> s = start(Constants(4, rounds=2, budget=3, capacity=4, n_max=2), PassRates.start(4), seed=0)
     >>> p = plan(s)
@@ -188,12 +191,26 @@ def plan(state: SchedulerState, candidates: ArrayLike | None = None, so_far: Pla
         rows = rows[~np.isin(rows, so_far.indices)]
         theta, tie = theta[rows], tie[rows]
     chosen = leaders(theta, tie, floor=state.price, count=-(-room // c.n_max))
+    owed = due(state) - int(so_far.planned.sum())
+    if len(chosen) * c.n_max < owed:
+        chosen, room = leaders(theta, tie, floor=-1.0, count=-(-owed // c.n_max)), owed
     planned = _poured(len(chosen), c.n_max, room)
     executed = np.minimum(planned, _poured(len(chosen), c.n_max, funds))
     if candidates is not None:
         order = np.argsort(chosen)
         chosen, planned, executed = chosen[order], planned[order], executed[order]
     return Plan(chosen if rows is None else rows[chosen], planned, executed)
+
+
+def due(state: SchedulerState) -> int:
+    """Units that this round has to spend, because the rounds after it can spend no more than C each.
+
+    >>> s = start(Constants(4, rounds=2, budget=7, capacity=4, n_max=2), PassRates.start(4), seed=0)
+    >>> due(s)
+    3
+    """
+    c = state.constants
+    return max(0, state.budget_left - c.capacity * max(0, c.rounds - state.round - 1))
 
 
 def _poured(count: int, each: int, total: int) -> Indices:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -11,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from verl_pods_cero.core.settings import AllocatorSettings
+from verl_pods_cero.errors import OptionError, nearest
 
 _HOME = "verl_pods_cero.core"
 KNOWN = {
@@ -101,7 +101,7 @@ def create_allocator(name: str, settings: AllocatorSettings) -> Allocator:
     """Build an allocator from its name, or from `package.module:Class` for one of your own.
 
     Raises:
-        ValueError: No such name, module or class; the message names the option, the value and what is known.
+        OptionError: No such name, module or class.
         TypeError: The class lacks a part of the protocol.
 
     >>> settings = AllocatorSettings(num_prompts=4, budget=32, rounds=2, batch_prompts=2)
@@ -109,24 +109,18 @@ def create_allocator(name: str, settings: AllocatorSettings) -> Allocator:
     32
     >>> create_allocator("unifrom", settings)
     Traceback (most recent call last):
-    ValueError: pods_cero.allocator.name must be one of cero, fixed_pacing, greedy_marginal, greso, \
-knapsack, random_matched, uniform, or package.module:Class, got 'unifrom': did you mean 'uniform'?
+    verl_pods_cero.errors.OptionError: pods_cero.allocator.name must be a known name or package.module:Class, got \
+'unifrom'. Fix: did you mean 'uniform'? Known: cero, fixed_pacing, greedy_marginal, greso, knapsack, random_matched, uniform.
     """
     path = KNOWN.get(name, name)
     if ":" not in path:
-        near = difflib.get_close_matches(name, KNOWN, n=1, cutoff=0.0)[0]
-        raise ValueError(
-            f"{_OPTION} must be one of {', '.join(KNOWN)}, or package.module:Class, got {name!r}:"
-            f" did you mean {near!r}?"
-        )
+        raise OptionError(_OPTION, "must be a known name or package.module:Class", name, nearest(name, KNOWN))
     module, _, attribute = path.partition(":")
     try:
         found: Any = getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as error:
-        raise ValueError(
-            f"{_OPTION} must name a class that can be imported, got {name!r}: {error}."
-            f" Known without a module: {', '.join(KNOWN)}"
-        ) from error
+        fix = f"{error}. Known without a module: {', '.join(KNOWN)}"
+        raise OptionError(_OPTION, "must name a class that can be imported", name, fix) from error
     made: Allocator = found(settings)
     missing = sorted(part for part in _protocol_parts() if not hasattr(made, part))
     if missing:

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import math
 import numbers
 import operator
 from dataclasses import dataclass
 
+from verl_pods_cero.errors import OptionError, nearest
+
 SCHEDULES = ("round", "epoch")
 
 _PREFIX = "pods_cero.allocator"
+
+# Where a user sets what is not set among the allocator's own options.
+_ELSEWHERE = {
+    "num_prompts": "the number of rows in data.train_files",
+    "n": "actor_rollout_ref.rollout.n",
+    "batch_prompts": "data.train_batch_size",
+}
 
 
 @dataclass(frozen=True)
@@ -31,7 +39,7 @@ class AllocatorSettings:
         price: first normalised price of a unit, 0 to 1. schedule: round or epoch. seed: of ties and draws.
 
     Raises:
-        ValueError: A rule is broken; the message names the option, the rule, the value and a way out.
+        OptionError: A rule is broken; the message names the option, the rule, the value and a way out.
 
     Source:
         CERO, arXiv 2606.05606 (epoch schedule) and 2610.09679 (round schedule, and the figures of the example).
@@ -72,8 +80,7 @@ class AllocatorSettings:
             self._check_whole(name)
         self._check_reals()
         if self.schedule not in SCHEDULES:
-            near = difflib.get_close_matches(str(self.schedule), SCHEDULES, n=1, cutoff=0.0)
-            self._refuse("schedule", f"be one of {', '.join(SCHEDULES)}", f"did you mean {near[0]!r}?")
+            self._refuse("schedule", f"be one of {', '.join(SCHEDULES)}", nearest(str(self.schedule), SCHEDULES))
         if self.unit < 2:
             self._refuse("unit", "be at least 2 (a group of one rollout has no baseline)", "use 2 or more")
         for name in ("n", "n_max", "budget", "capacity"):
@@ -144,10 +151,10 @@ class AllocatorSettings:
 
     def _check_sizes(self) -> None:
         if self.batch_prompts > self.num_prompts:
-            rule = f"be at most the number of prompts in the data set ({self.num_prompts})"
+            rule = f"be at most {_ELSEWHERE['num_prompts']} ({self.num_prompts})"
             self._refuse("batch_prompts", rule, f"use {self.num_prompts} or less")
         if self.n_max is not None and self.n_max < self.n:
-            self._refuse("n_max", f"be at least {_PREFIX}.n ({self.n})", f"use {self.n} or more, or lower n")
+            self._refuse("n_max", f"be at least {_ELSEWHERE['n']} ({self.n})", f"use {self.n} or more, or lower n")
         most = self.num_prompts * self.n_max_units * self.unit
         if self.capacity is not None and self.capacity > most:
             rule = f"be at most num_prompts * n_max ({most}), which is all that a round can hold"
@@ -155,7 +162,8 @@ class AllocatorSettings:
         reach = self.rounds * self.capacity_units * self.unit
         if self.budget > reach:
             rule = f"be at most rounds * capacity ({self.rounds} * {self.capacity_units * self.unit} = {reach})"
-            self._refuse("budget", rule, f"use {reach} or less, or raise rounds or batch_prompts")
+            self._refuse("budget", rule, f"use {reach} or less, or raise the rounds or {_ELSEWHERE['batch_prompts']}")
 
     def _refuse(self, name: str, rule: str, fix: str) -> None:
-        raise ValueError(f"{_PREFIX}.{name} must {rule}, got {getattr(self, name)!r}: {fix}")
+        option = _ELSEWHERE.get(name, f"{_PREFIX}.{name}")
+        raise OptionError(option, f"must {rule}", getattr(self, name), fix)

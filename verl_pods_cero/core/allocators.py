@@ -110,7 +110,8 @@ def create_allocator(name: str, settings: AllocatorSettings) -> Allocator:
     >>> create_allocator("unifrom", settings)
     Traceback (most recent call last):
     verl_pods_cero.errors.OptionError: pods_cero.allocator.name must be a known name or package.module:Class, got \
-'unifrom'. Fix: did you mean 'uniform'? Known: cero, fixed_pacing, greedy_marginal, greso, knapsack, random_matched, uniform.
+'unifrom'. Fix: did you mean 'uniform'? Known: cero, fixed_pacing, greedy_marginal, greso, knapsack, \
+random_matched, uniform.
     """
     path = KNOWN.get(name, name)
     if ":" not in path:

@@ -1,0 +1,338 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from omegaconf import OmegaConf
+
+from verl_pods_cero.allocation import allocator_settings
+from verl_pods_cero.config import AllocatorOptions
+from verl_pods_cero.core.allocators import Allocation, create_allocator
+from verl_pods_cero.core.baselines import Uniform
+from verl_pods_cero.core.selection import select
+from verl_pods_cero.core.settings import AllocatorSettings
+from verl_pods_cero.core.utility import greedy_optimum, utility
+from verl_pods_cero.errors import OptionError
+from verl_pods_cero.hooks.metrics import ALLOCATION_METRICS, FILTER_METRICS
+from verl_pods_cero.simulation.filters import RULES, filter_groups, filter_measures, variances
+from verl_pods_cero.simulation.logs import write_log
+from verl_pods_cero.simulation.luck import luck
+from verl_pods_cero.simulation.measures import DIFFICULTY, Result, choices, judge
+from verl_pods_cero.simulation.play import Groups, Play, play
+from verl_pods_cero.simulation.players import (
+    DEFAULT,
+    OFFLINE,
+    OfflineOptimum,
+    Player,
+    Sizes,
+    best_split,
+    create,
+    curvature,
+    parse_players,
+    settings_for,
+)
+from verl_pods_cero.simulation.summary import Spread, curve, summarise
+from verl_pods_cero.simulation.worlds import DriftingWorld, means_over_time
+
+WORLD = DriftingWorld.drawn(60, seed=0)
+SIZES = Sizes(steps=24, batch=10, n=8)
+
+
+def played(name: str, sizes: Sizes = SIZES, world: DriftingWorld = WORLD, seed: int = 0) -> Play:
+    player = parse_players(name)[0]
+    settings = settings_for(player, sizes, world.num_prompts, seed)
+    return play(create(player, settings, world), settings, world, seed)
+
+
+def judged(name: str, sizes: Sizes = SIZES, seed: int = 0) -> Result:
+    player = parse_players(name)[0]
+    settings = settings_for(player, sizes, WORLD.num_prompts, seed)
+    allocator = create(player, settings, WORLD)
+    run = play(allocator, settings, WORLD, seed)
+    means = means_over_time(WORLD)
+    best = settings_for(Player(OFFLINE), sizes, WORLD.num_prompts, seed)
+    optimum = float(utility(best_split(best, means[1]), curvature(best, means[1])).sum())
+    return judge(run, allocator, means, optimum, player.label, seed, choices(run.groups, RULES, [4], seed))
+
+
+# --- players ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "fix"),
+    [
+        ("uniform,ceero", "did you mean 'cero'"),
+        ("offline_optimun", "did you mean 'offline_optimum'"),
+        ("cero/epock", "did you mean 'epoch'"),
+        ("cero,uniform,cero/round", "take one"),
+        ("offline_optimum/epoch", "write offline_optimum"),
+        ("", "use one of"),
+    ],
+)
+def test_a_name_that_is_no_player_is_refused_with_a_way_out(text: str, fix: str) -> None:
+    with pytest.raises(OptionError, match="--allocators") as caught:
+        parse_players(text)
+    assert fix in str(caught.value)
+
+
+def test_settings_are_those_of_a_training_run_of_the_same_sizes() -> None:
+    config = OmegaConf.create(
+        {
+            "actor_rollout_ref": {"rollout": {"n": 8}},
+            "data": {"train_batch_size": 10},
+            "trainer": {"total_training_steps": 24, "total_epochs": 99},
+        }
+    )
+    for schedule in ("round", "epoch"):
+        options = AllocatorOptions(enable=True, name="cero", schedule=schedule, seed=3)
+        assert settings_for(Player("cero", schedule), SIZES, 60, 3) == allocator_settings(config, options, 60)
+
+
+def test_the_knapsack_may_hand_out_more_than_n_unless_told_otherwise() -> None:
+    assert settings_for(Player("knapsack"), SIZES, 60, 0).n_max == 16
+    assert settings_for(Player("knapsack"), Sizes(24, 10, 8, n_max=8), 60, 0).n_max == 8
+    assert settings_for(Player("cero"), SIZES, 60, 0).n_max == 8
+
+
+def test_the_offline_optimum_hands_out_the_best_split_to_the_last_unit() -> None:
+    settings = settings_for(Player(OFFLINE), SIZES, 60, 0)
+    q = means_over_time(WORLD)[1]
+    run = played(OFFLINE)
+    had = np.bincount(run.groups.row, weights=run.groups.rollouts, minlength=60)
+    best = greedy_optimum(4 * q * 60 / settings.budget_units, settings.budget_units, cap=24 * 2)
+    assert had.tolist() == (best * 4).tolist() and had.sum() == settings.budget
+    assert run.per_step(run.groups.rollouts).tolist() == [80] * 24
+
+
+def test_the_offline_optimum_serves_the_candidates_only() -> None:
+    settings = settings_for(Player(OFFLINE), SIZES, 60, 0)
+    allocator = OfflineOptimum(settings, np.full(60, 0.2))
+    assert set(allocator.plan([3, 50]).indices) == {3, 50}
+
+
+def test_no_allocator_has_more_of_the_utility_than_the_offline_optimum() -> None:
+    for sizes in (SIZES, Sizes(24, 10, 8, budget=1600, lam=2.0)):
+        share = {
+            player.label: judged(player.label, sizes).numbers["utility_share"] for player in parse_players(DEFAULT)
+        }
+        assert share.pop(OFFLINE) == pytest.approx(1.0)
+        assert all(0.5 < value < 1.0 for value in share.values())
+
+
+# --- play ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [*DEFAULT.split(","), "fixed_pacing", "random_matched/epoch"])
+def test_a_run_spends_its_budget_and_no_more(name: str) -> None:
+    run = played(name)
+    assert run.groups.rollouts.sum() == run.settings.budget == 1920
+    assert run.per_step(run.groups.rollouts).max() <= 80
+    assert run.metrics[-1]["spent"] == 1920
+    assert [metrics["rollouts"] for metrics in run.metrics] == run.per_step(run.groups.rollouts).tolist()
+
+
+def test_the_same_seed_gives_the_same_run_and_another_seed_another() -> None:
+    first, again, other = played("cero"), played("cero"), played("cero", seed=1)
+    assert first.metrics == again.metrics and np.array_equal(first.groups.outcomes, again.groups.outcomes)
+    assert first.metrics != other.metrics
+
+
+def test_a_small_run_follows_its_golden_trajectory() -> None:
+    numbers = {name: judged(name).numbers for name in ("uniform", "cero")}
+    assert {name: (n["groups"], n["mixed_groups"]) for name, n in numbers.items()} == {
+        "uniform": (240.0, 127.0),
+        "cero": (240.0, 162.0),
+    }
+    assert numbers["cero"]["utility_share"] == pytest.approx(0.9149699336, abs=1e-9)
+
+
+def test_a_prompts_next_rollout_has_the_same_luck_under_every_allocator() -> None:
+    still = DriftingWorld.drawn(60, seed=0, drift=0.0)
+    rates = still.pass_rates(0.0)
+    for name in ("uniform", "cero", "greedy_marginal"):
+        groups = played(name, world=still, seed=5).groups
+        seen = np.zeros(60, dtype=int)
+        for row, rollouts, wins in zip(groups.row, groups.rollouts, groups.wins, strict=True):
+            expected = luck(5, int(row), seen[row] + np.arange(rollouts)) < rates[row]
+            assert wins == expected.sum()
+            seen[row] += rollouts
+
+
+def test_the_worlds_clock_is_the_share_of_the_budget_spent_before_the_step() -> None:
+    for name in ("uniform", "cero/epoch"):
+        run = played(name)
+        spent = np.concatenate([[0.0], np.cumsum(run.per_step(run.groups.rollouts))[:-1]])
+        progress = spent[run.groups.step] / run.settings.budget
+        expected = [WORLD.pass_rates(p, np.array([r]))[0] for p, r in zip(progress, run.groups.row, strict=True)]
+        assert run.groups.true_rate == pytest.approx(expected)
+
+
+def test_a_limit_of_steps_ends_the_run() -> None:
+    settings = settings_for(Player("uniform"), SIZES, 60, 0)
+    run = play(create_allocator("uniform", settings), settings, WORLD, 0, limit=5)
+    assert run.steps == 5 and run.groups.rollouts.sum() == 400
+
+
+class Twice(Uniform):
+    """An allocator that serves a prompt twice in a step."""
+
+    def plan(self, candidates: object = None) -> Allocation:  # noqa: ARG002
+        return Allocation(np.array([1, 1]), np.array([8, 8]))
+
+
+def test_a_prompt_served_twice_in_a_step_is_refused() -> None:
+    settings = settings_for(Player("uniform"), SIZES, 60, 0)
+    with pytest.raises(ValueError, match="twice in one step"):
+        play(Twice(settings), settings, WORLD, 0)
+
+
+# --- measures -----------------------------------------------------------------------------------------------------
+
+
+def hand_made() -> Play:
+    outcomes = np.array([[1, 0, 1, 0], [1, 1, 1, 1], [0, 0, 0, 0], [1, 0, 0, 0]], dtype=bool)
+    groups = Groups(
+        step=np.array([0, 0, 2, 2]),
+        row=np.array([0, 1, 2, 0]),
+        rollouts=np.array([4, 4, 4, 2]),
+        wins=np.array([2, 4, 0, 1]),
+        true_rate=np.array([0.5, 0.9, 0.1, 0.5]),
+        predicted=np.array([0.5, 0.5, 0.5, 0.25]),
+        outcomes=outcomes,
+    )
+    settings = AllocatorSettings(num_prompts=4, budget=16, rounds=4, batch_prompts=2, n=4, unit=2)
+    return Play(settings, groups, [{}, {}, {}])
+
+
+def test_measures_of_a_run_made_by_hand() -> None:
+    run = hand_made()
+    means = (np.array([0.5, 0.99, 0.01, 0.3]), np.array([0.25, 0.01, 0.01, 0.2]))
+    result = judge(run, create_allocator("uniform", run.settings), means, 2.0, "uniform", 0, {})
+    n = result.numbers
+    assert (n["groups"], n["mixed_groups"], n["effective_prompt_ratio"]) == (4, 2, 0.5)
+    assert n["mixed_per_1000"] == pytest.approx(1000 * 2 / 14)
+    assert n["effective_rollout_ratio"] == pytest.approx(6 / 14)
+    assert n["coverage"] == 0.75 and n["exposures_p50"] == 4.0
+    units, c = np.array([3, 2, 2, 0]), 4 * means[1] * 4 / 8
+    assert n["utility"] == pytest.approx((1 - np.exp(-c * units)).sum())
+    assert n["utility_share"] == pytest.approx(n["utility"] / 2)
+    assert n["calibration_mae"] == pytest.approx((0 + 0.5 + 0.5 + 0.25) / 4)
+    assert n["calibration_true_mae"] == pytest.approx((0 + 0.4 + 0.4 + 0.25) / 4)
+    assert n["calibration_bias"] == pytest.approx((0 - 0.4 + 0.4 - 0.25) / 4)
+    assert result.spent.tolist() == [8, 8, 14] and result.mixed.tolist() == [1, 1, 2]
+    assert dict(zip(DIFFICULTY, result.difficulty.sums["rollouts"], strict=False))[0.5] == 6
+    assert result.difficulty.counts.sum() == 4
+    assert result.calibration.counts[[2, 5]].tolist() == [1, 3]
+    assert result.calibration.sums["observed"][5] == pytest.approx(1.5)
+
+
+def test_the_hardest_and_the_easiest_prompts_fall_into_the_outer_classes() -> None:
+    run = hand_made()
+    result = judge(
+        run,
+        create_allocator("uniform", run.settings),
+        (np.array([0.0, 1.0, 0.98, 0.02]), np.full(4, 0.1)),
+        1,
+        "u",
+        0,
+        {},
+    )
+    assert result.difficulty.counts.tolist() == [1, 1, 0, 0, 0, 0, 0, 2]
+
+
+def test_an_allocator_that_predicts_nothing_has_no_calibration() -> None:
+    run = hand_made()
+    run.groups.predicted[:] = np.nan
+    means = (np.full(4, 0.5), np.full(4, 0.25))
+    result = judge(run, create_allocator("uniform", run.settings), means, 1.0, "own", 0, {})
+    assert np.isnan(result.numbers["calibration_mae"]) and result.calibration.counts.sum() == 0
+
+
+def test_rollouts_to_a_target_are_counted_at_the_end_of_the_step_that_reached_it() -> None:
+    run = hand_made()
+    means = (np.full(4, 0.5), np.full(4, 0.25))
+    result = judge(run, create_allocator("uniform", run.settings), means, 1.0, "uniform", 0, {})
+    reached = [summarise([result], ["uniform"], target).values("uniform", "rollouts_to_target") for target in (1, 2, 3)]
+    assert reached == [[8.0], [14.0], [np.inf]]
+    assert summarise([result], ["uniform"], None).target == 1
+
+
+def test_the_curve_has_each_step_in_the_stretch_in_which_it_ends() -> None:
+    run = hand_made()
+    means = (np.full(4, 0.5), np.full(4, 0.25))
+    result = judge(run, create_allocator("uniform", run.settings), means, 1.0, "uniform", 0, {})
+    ratios, counts = curve([result], np.array([0.0, 4.0, 8.0, 12.0, 16.0, 20.0]))
+    assert ratios[0].tolist() == pytest.approx([np.nan, 0.5, np.nan, 0.5, np.nan], nan_ok=True)
+    assert counts[0].tolist() == pytest.approx([0, 1, 1, 2, np.nan], nan_ok=True)
+
+
+def test_differences_are_taken_seed_by_seed() -> None:
+    results = [judged(name, seed=seed) for name in ("cero", "uniform") for seed in (1, 0)]
+    summary = summarise(results, ["uniform", "cero"], None)
+    assert summary.references == ["uniform"]
+    expected = [
+        judged("cero", seed=s).numbers["mixed_groups"] - judged("uniform", seed=s).numbers["mixed_groups"]
+        for s in (0, 1)
+    ]
+    assert summary.differences("cero", "uniform", "mixed_groups") == expected
+
+
+def test_the_spread_is_the_standard_deviation_over_seeds() -> None:
+    spread = Spread.of([1.0, 2.0, 4.0])
+    assert spread.deviation == pytest.approx(np.std([1, 2, 4], ddof=1)) and spread.mean == pytest.approx(7 / 3)
+    assert np.isnan(Spread.of([1.0]).deviation) and np.isinf(Spread.of([1.0, np.inf]).mean)
+
+
+# --- filters and logs ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_what_a_rule_keeps_is_what_the_filter_of_a_training_run_keeps(rule: str) -> None:
+    groups = played("knapsack").groups
+    assert len(set(groups.rollouts)) > 1
+    filtered = filter_groups(groups, rule, 4, seed=7)
+    chosen = select(groups.outcomes.astype(float), groups.exists, 4, rule, np.random.default_rng([7, 4]))
+    assert filtered.kept.tolist() == chosen.kept.sum(axis=1).tolist()
+    assert filtered.wins.tolist() == (chosen.kept & groups.outcomes).sum(axis=1).tolist()
+    assert filtered.top.tolist() == chosen.top.tolist()
+
+
+def test_filter_measures_of_groups_made_by_hand() -> None:
+    groups = hand_made().groups
+    measures = filter_measures(groups, filter_groups(groups, "max_variance", 2, seed=0))
+    assert measures == pytest.approx(
+        {
+            "variance_generated": (0.25 + 0 + 0 + 0.25) / 4,
+            "variance_kept": (0.25 + 0 + 0 + 0.25) / 4,
+            "mixed_kept": 1.0,
+            "updates_saved": 1 - 8 / 14,
+        }
+    )
+    assert filter_measures(groups, filter_groups(groups, "max_reward", 2, seed=0))["mixed_kept"] == 0.5
+
+
+def test_a_log_has_the_form_of_verls_file_logger_and_the_names_of_a_training_run(tmp_path: Path) -> None:
+    run = played("greso")
+    filtered = filter_groups(run.groups, "max_variance", 4, seed=0)
+    write_log(tmp_path / "log.jsonl", run, filtered)
+    lines = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines] == list(range(1, run.steps + 1))
+    known = {*FILTER_METRICS, *ALLOCATION_METRICS, "critic/score/mean", "training/epoch", "training/global_step"}
+    for line in lines:
+        assert line.keys() == {"step", "data"} and line["data"].keys() <= known
+        assert all(np.isfinite(value) for value in line["data"].values())
+    last, step = lines[-1]["data"], run.groups.step == run.steps - 1
+    assert last["cero/effective_prompt_ratio"] == pytest.approx(run.groups.mixed[step].mean())
+    assert last["cero/budget_left"] == 0 and last["cero/budget_spent"] == 1920
+    assert last["pods/rollouts_generated"] == run.groups.rollouts[step].sum()
+    assert last["pods/rollouts_kept"] == filtered.kept[step].sum()
+    assert last["pods/reward_variance_kept"] == pytest.approx(variances(filtered.wins, filtered.kept)[step].mean())
+    assert last["pods/zero_variance_fraction"] == pytest.approx(1 - run.groups.mixed[step].mean())
+    assert last["critic/score/mean"] == pytest.approx(run.groups.wins[step].sum() / run.groups.rollouts[step].sum())
+
+
+def test_a_run_without_filter_logs_nothing_of_one(tmp_path: Path) -> None:
+    write_log(tmp_path / "log.jsonl", played("uniform"), None)
+    assert "pods/" not in (tmp_path / "log.jsonl").read_text()

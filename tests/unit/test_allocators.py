@@ -18,6 +18,7 @@ from verl_pods_cero.core.settings import AllocatorSettings
 from verl_pods_cero.core.skipping import Greso
 from verl_pods_cero.core.walk import Walk
 from verl_pods_cero.errors import OptionError
+from verl_pods_cero.simulation.worlds import DriftingWorld
 
 quick = settings(max_examples=20, deadline=None)
 NAMES = sorted(KNOWN)
@@ -237,14 +238,14 @@ def test_fixed_pacing_keeps_its_price_at_zero_and_so_has_no_empty_round() -> Non
 
 def test_at_the_published_scale_the_control_has_the_rounds_of_cero_and_fewer_groups_that_teach() -> None:
     s = AllocatorSettings(num_prompts=8960, budget=256_000, rounds=500, batch_prompts=66, n=8, unit=4)
-    log_odds = np.random.default_rng(1).standard_normal(s.num_prompts) * 3.2 - 1.5
+    world = DriftingWorld.drawn(s.num_prompts, seed=1)
     effective, empty = {}, {}
     for name in ("cero", "random_matched"):
         allocator, rng = create_allocator(name, s), np.random.default_rng(0)
         mixed = groups = 0
         for k in range(s.rounds):
             given_out = allocator.plan()
-            pass_rates = 1.0 / (1.0 + np.exp(-(log_odds[given_out.indices] + 2.5 * k / s.rounds)))
+            pass_rates = world.pass_rates(k / s.rounds, given_out.indices)
             wins = (rng.random((len(given_out), 8)) < pass_rates[:, None]).sum(axis=1)
             wins = wins * given_out.rollouts // 8
             allocator.observe(given_out.indices, wins, given_out.rollouts - wins)

@@ -14,6 +14,7 @@ from verl_pods_cero.core.pass_rates import PassRates, informativeness
 from verl_pods_cero.core.ranking import leaders
 from verl_pods_cero.core.scheduler import Constants, Plan, SchedulerState
 from verl_pods_cero.core.utility import best_total, greedy_optimum, utility
+from verl_pods_cero.simulation.worlds import DriftingWorld
 
 quick = settings(max_examples=50, deadline=None)
 
@@ -32,23 +33,17 @@ def play(state: SchedulerState, pass_rates: np.ndarray, rng: np.random.Generator
     return decided
 
 
-def improving_policy(seed: int, drift: float) -> Any:
-    """Pass rates of a hard set of prompts that a policy learns: normal log-odds that rise during the run."""
-    log_odds = np.random.default_rng([seed, 1]).standard_normal(8960) * 3.2 - 1.5
-    return lambda progress: 1.0 / (1.0 + np.exp(-(log_odds + drift * progress)))
-
-
 # --- the published run ---------------------------------------------------------------------------------------------
 
 
 @functools.cache
 def published_run(seed: int, drift: float) -> tuple[list[int], np.ndarray, SchedulerState]:
     rng = np.random.default_rng(seed)
-    pass_rates = improving_policy(seed, drift)
+    world = DriftingWorld.drawn(8960, seed, drift=drift)
     state = scheduler.start(PUBLISHED, PassRates.start(8960), seed)
     exposures, sizes = np.zeros(8960, dtype=np.int64), []
     for k in range(PUBLISHED.rounds):
-        decided = play(state, pass_rates(k / PUBLISHED.rounds), rng)
+        decided = play(state, world.pass_rates(k / PUBLISHED.rounds), rng)
         exposures[decided.indices] += decided.executed
         sizes.append(int(decided.executed.sum()))
     return sizes, exposures, state

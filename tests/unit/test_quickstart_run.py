@@ -96,11 +96,11 @@ def log(tmp_path):
 
 
 def test_a_log_becomes_accuracy_over_time_and_rollouts_and_the_share_of_each_part(log):
-    progress = summary.read(log)
-    assert (progress.steps, progress.accuracy) == ([0, 2], [0.45, 0.75])
-    assert (progress.seconds, progress.rollouts) == ([0.0, 8.0], [0.0, 256.0])
-    assert progress.shares["generation"] == pytest.approx(6.0)
-    assert progress.rest == pytest.approx(1.0)
+    progress, shares = summary.read(log)
+    assert (progress.steps.tolist(), progress.mean.tolist()) == ([0, 2], [0.45, 0.75])
+    assert progress.spent["training_s"].tolist() == [[0.0, 8.0]]
+    assert progress.spent["rollouts"].tolist() == [[0.0, 256.0]]
+    assert shares == pytest.approx({"generation": 6.0, "update": 1.0, "other": 1.0})
 
 
 def test_a_run_is_shown_as_table_and_figure(log, tmp_path, capsys):

@@ -1,0 +1,285 @@
+"""Logs and run folders: finished, half-written, empty, failed; and which runs belong together."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.report_runs import ACCURACY, CERO, STEP, TRACEBACK, steps, write_log, write_run, write_sweep
+from verl_pods_cero.errors import OptionError
+from verl_pods_cero.reports.groups import choose_baseline, group_runs
+from verl_pods_cero.reports.log_files import read_log
+from verl_pods_cero.reports.runs import find_runs
+
+
+def found(*paths):
+    return find_runs([str(path) for path in paths])
+
+
+def names(*paths):
+    return [group.name for group in group_runs(found(*paths))]
+
+
+# ---------------------------------------------------------------------- logs
+
+
+def test_a_log_is_its_finite_numbers_step_by_step(tmp_path):
+    path = write_log(tmp_path / "run.jsonl", [(1, {"a": 1, "b": None, "c": "text"}), (2, {"a": 3.5})])
+    log = read_log(path)
+    assert [(record.step, dict(record.values)) for record in log.records] == [(1, {"a": 1.0}), (2, {"a": 3.5})]
+    assert log.remarks == ()
+    assert [column.tolist() for column in log.series("a")] == [[1.0, 2.0], [1.0, 3.5]]
+
+
+@pytest.mark.parametrize("kept", [1, 10, 30])
+def test_a_last_line_that_is_cut_off_is_left_out_and_said(tmp_path, kept):
+    path = write_log(tmp_path / "run.jsonl", [(1, {"a": 1.0}), (2, {"a": 2.0})])
+    whole = path.read_text()
+    path.write_text(whole[: whole.index("\n") + 1 + kept])
+    log = read_log(path)
+    assert [record.step for record in log.records] == [1]
+    (remark,) = log.remarks
+    assert remark.startswith("ends in a line that is cut off")
+
+
+def test_a_whole_last_line_without_its_line_end_counts(tmp_path):
+    path = write_log(tmp_path / "run.jsonl", [(1, {"a": 1.0}), (2, {"a": 2.0})])
+    path.write_text(path.read_text().rstrip("\n"))
+    assert [record.step for record in read_log(path).records] == [1, 2]
+    assert read_log(path).remarks == ()
+
+
+@pytest.mark.parametrize(("text", "remark"), [("", "is empty"), ('{"step": 0, "da', "ends in a line that is cut off")])
+def test_a_log_without_a_whole_line_has_no_records(tmp_path, text, remark):
+    path = tmp_path / "run.jsonl"
+    path.write_text(text)
+    log = read_log(path)
+    assert log.records == ()
+    assert log.remarks[0].startswith(remark)
+
+
+def test_unreadable_lines_are_left_out_and_counted(tmp_path):
+    path = write_log(tmp_path / "run.jsonl", [(1, {"a": 1.0}), (2, {"a": 2.0})])
+    first, second = path.read_text().splitlines()
+    path.write_text("\n".join([first, "\0\0\0", "Traceback", second, ""]))
+    log = read_log(path)
+    assert [record.step for record in log.records] == [1, 2]
+    assert log.remarks == ("has 2 unreadable lines, which are left out (the first is line 2)",)
+
+
+def test_a_file_of_other_lines_is_refused_with_the_fix(tmp_path):
+    path = tmp_path / "rollouts.jsonl"
+    path.write_text('{"input": "1+1", "output": "2"}\n')
+    with pytest.raises(OptionError, match=r"must be a log of verl's file logger.*trainer\.logger=\[console,file\]"):
+        read_log(path)
+
+
+def test_a_validation_logged_after_its_step_joins_it(tmp_path):
+    log = read_log(write_log(tmp_path / "run.jsonl", [(1, {"timing_s/step": 4.0}), (1, {ACCURACY: 0.5})]))
+    assert [dict(record.values) for record in log.records] == [{"timing_s/step": 4.0, ACCURACY: 0.5}]
+    assert log.remarks == ()
+
+
+def test_steps_trained_twice_count_once_and_a_log_of_a_resumed_run_says_where_it_begins(tmp_path):
+    log = read_log(write_log(tmp_path / "run.jsonl", [(3, {"a": 1.0}), (4, {"a": 2.0}), (4, {"a": 5.0})]))
+    assert log.series("a")[1].tolist() == [1.0, 5.0]
+    assert log.remarks[0] == "has steps that were trained twice, of which the later counts: 4"
+    assert log.remarks[1].startswith("begins with step 3: time, rollouts and tokens count from there")
+
+
+# ---------------------------------------------------------------------- run folders and how far they came
+
+
+def test_a_run_folder_is_its_log_with_its_options(tmp_path):
+    (run,) = found(write_run(tmp_path / "run", steps([0.5, None, 0.75]), ["actor_rollout_ref.rollout.n=32"]))
+    assert (run.status, run.detail) == ("finished", "2 of 2 steps")
+    assert run.job.overrides == ("actor_rollout_ref.rollout.n=32",)
+    assert run.job.whole_number("actor_rollout_ref.rollout.n") == 32
+    assert run.job.config["data.seed"] == "${quickstart.seed}"
+    assert len(run.log.records) == 3
+
+
+def test_a_log_given_by_itself_takes_the_options_of_its_run_folder(tmp_path):
+    folder = write_run(tmp_path / "run", steps([0.5, None]), asked=4)
+    (run,) = found(folder / "project" / "grpo.jsonl")
+    assert run.job.whole_number("data.train_batch_size") == 8
+    assert (run.status, run.detail.split(":")[0]) == ("incomplete", "1 of 4 steps")
+
+
+def test_a_log_without_options_has_no_known_end(tmp_path):
+    (run,) = found(write_log(tmp_path / "run.jsonl", steps([None, 0.5])))
+    assert (run.status, run.detail) == ("end unknown", "1 step")
+
+
+def test_a_run_with_fewer_steps_than_asked_for_is_incomplete_and_says_when_it_was_written(tmp_path):
+    (run,) = found(write_run(tmp_path / "run", steps([0.5, None]), asked=4))
+    assert run.status == "incomplete"
+    assert run.detail.startswith("1 of 4 steps: running or stopped, last written 20")
+
+
+@pytest.mark.parametrize("last", [{"cero/budget_left": 0.0}, {"cero/round": 9.0}])
+def test_an_allocator_that_used_up_its_budget_or_rounds_finished_its_run(tmp_path, last):
+    options = {"pods_cero__allocator__schedule": "round"}
+    ended = write_run(tmp_path / "ended", steps([None, None], **{**CERO, **last}), asked=9, **options)
+    going_on = write_run(tmp_path / "going_on", steps([None, None], **CERO), asked=9, **options)
+    assert [run.status for run in found(ended, going_on)] == ["finished", "incomplete"]
+
+
+def test_a_failed_run_gives_the_last_line_of_its_last_traceback(tmp_path):
+    (run,) = found(write_run(tmp_path / "run", steps([0.5, None]), asked=4, job_log=TRACEBACK))
+    assert run.status == "failed"
+    error = "verl_pods_cero.errors.OptionError: pods_cero.filter.keep must be at most n, got 32. Fix: lower it."
+    assert run.detail == f"1 of 4 steps: {error}"
+
+
+def test_a_traceback_that_a_run_survived_is_no_failure(tmp_path):
+    (run,) = found(write_run(tmp_path / "run", steps([0.5, None, 0.75]), job_log=TRACEBACK))
+    assert run.status == "finished"
+
+
+@pytest.mark.parametrize(
+    ("job_log", "error"),
+    [
+        ("", "its job log says no error"),
+        ("[2026-11-30 04:25:10,123][verl][ERROR] - no GPU\n[2026-11-30 04:25:10,124][verl][INFO] - bye\n", "no GPU"),
+    ],
+)
+def test_a_job_without_a_log_failed_if_a_later_job_began(tmp_path, job_log, error):
+    done = {"records": steps([0.5, None, 0.75])}
+    sweep = write_sweep(tmp_path / "sweep", [{"job_log": job_log}, done, {}])
+    assert [(run.status, run.detail.split(": ")[:2]) for run in found(sweep)][:2] == [
+        ("failed", ["no steps logged", error]),
+        ("finished", ["2 of 2 steps"]),
+    ]
+    assert found(sweep)[2].status == "incomplete"  # the last one may just be starting
+
+
+def test_a_later_job_says_nothing_where_jobs_run_side_by_side(tmp_path):
+    launcher = "hydra_plugins.hydra_joblib_launcher.joblib_launcher.JoblibLauncher"
+    sweep = write_sweep(tmp_path / "sweep", [{"launcher": launcher}, {"launcher": launcher}])
+    assert [run.status for run in found(sweep)] == ["incomplete", "incomplete"]
+
+
+def test_jobs_come_in_the_order_of_their_numbers_and_know_their_multirun(tmp_path):
+    sweep = write_sweep(tmp_path / "sweep", [{"records": steps([None, 0.5])}] * 11)
+    runs = found(tmp_path)
+    assert [run.path.name for run in runs] == [str(number) for number in range(11)]
+    assert {run.sweep for run in runs} == {sweep}
+
+
+def test_half_written_options_count_as_none(tmp_path):
+    folder = write_run(tmp_path / "run", steps([None, 0.5]))
+    (folder / ".hydra" / "config.yaml").write_text("trainer: {project_name: [")
+    (run,) = found(folder)
+    assert run.job.config == {}
+    assert len(run.log.records) == 2
+
+
+def test_a_folder_of_logs_is_a_run_each_and_other_json_lines_are_passed_over(tmp_path):
+    write_log(tmp_path / "a.jsonl", steps([None, 0.5]))
+    write_log(tmp_path / "below" / "b.jsonl", steps([None, 0.5]))
+    (tmp_path / "rollouts.jsonl").write_text('{"input": "1+1"}\n')
+    assert [run.path.name for run in found(tmp_path)] == ["a.jsonl", "b.jsonl"]
+
+
+def test_a_run_given_twice_counts_once(tmp_path):
+    folder = write_run(tmp_path / "run", steps([None, 0.5]))
+    assert len(found(folder, tmp_path)) == 1
+
+
+def test_a_path_that_is_missing_gets_the_nearest_name(tmp_path):
+    write_run(tmp_path / "quickstart", steps([None, 0.5]))
+    with pytest.raises(OptionError, match=r"must be a folder or a log that exists.*did you mean 'quickstart'"):
+        found(tmp_path / "quickstrat")
+
+
+def test_a_folder_without_a_run_is_refused_with_the_fix(tmp_path):
+    with pytest.raises(OptionError, match=r"must hold a run.*Fix: give a folder that Hydra made"):
+        found(tmp_path)
+
+
+def test_a_run_folder_with_two_logs_is_refused_with_their_names(tmp_path):
+    folder = write_run(tmp_path / "run", None)
+    for name in ("a", "b"):
+        write_log(folder / "other" / f"{name}.jsonl", steps([None, 0.5]))
+    with pytest.raises(OptionError, match=r"must hold one log.*a\.jsonl, .*b\.jsonl"):
+        found(folder)
+
+
+# ---------------------------------------------------------------------- groups
+
+
+def test_runs_that_differ_by_seeds_names_and_places_are_one_group(tmp_path):
+    for seed in (0, 1):
+        overrides = [f"quickstart.seed={seed}", f"trainer.default_local_dir=/tmp/seed{seed}"]
+        write_run(tmp_path / f"{seed}", steps([None, 0.5]), overrides, experiment=f"grpo_seed{seed}")
+    (group,) = group_runs(found(tmp_path))
+    assert (group.name, len(group.runs)) == ("grpo", 2)
+
+
+def test_runs_of_other_options_are_other_groups_named_by_what_tells_them_apart(tmp_path):
+    for keep in (4, 8):
+        overrides = ["data.train_batch_size=16", f"pods_cero.filter.keep={keep}", "quickstart.seed=3"]
+        write_run(tmp_path / f"{keep}", steps([None, 0.5]), overrides, experiment="pods")
+    assert names(tmp_path) == ["pods keep=4", "pods keep=8"]
+
+
+def test_jobs_of_a_multirun_are_named_by_what_they_sweep(tmp_path):
+    jobs = [
+        {"records": steps([None, 0.5]), "overrides": [f"actor_rollout_ref.rollout.n={n}", f"quickstart.seed={seed}"]}
+        for n in (16, 32)
+        for seed in (0, 1)
+    ]
+    groups = group_runs(found(write_sweep(tmp_path / "sweep", jobs)))
+    assert [(group.name, len(group.runs)) for group in groups] == [("n=16", 2), ("n=32", 2)]
+
+
+def test_names_on_the_command_line_make_groups(tmp_path):
+    paths = [write_log(tmp_path / f"{name}.jsonl", steps([None, 0.5])) for name in ("a", "b", "c")]
+    groups = group_runs(find_runs([f"plain={paths[0]}", f"plain={paths[1]}", f"mine={paths[2]}"]))
+    assert [(group.name, len(group.runs)) for group in groups] == [("plain", 2), ("mine", 1)]
+
+
+def test_a_path_with_an_equals_sign_is_a_path(tmp_path):
+    path = write_log(tmp_path / "n=16" / "cero.jsonl", steps([None, 0.5]))
+    assert names(path) == ["cero"]
+
+
+def test_logs_without_options_are_grouped_by_their_name_less_the_seed(tmp_path):
+    for name in ("cero-seed0", "cero-seed1", "uniform-seed0"):
+        write_log(tmp_path / f"{name}.jsonl", steps([None, 0.5]))
+    groups = group_runs(found(tmp_path))
+    assert [(group.name, len(group.runs)) for group in groups] == [("cero", 2), ("uniform", 1)]
+
+
+def test_groups_of_one_name_are_told_apart_by_their_folders(tmp_path):
+    for folder in ("old", "new"):
+        write_log(tmp_path / folder / "cero.jsonl", steps([None, 0.5]))
+    assert names(tmp_path) == ["cero (new/cero.jsonl)", "cero (old/cero.jsonl)"]
+
+
+def test_a_failed_seed_is_no_part_of_the_mean(tmp_path):
+    write_run(tmp_path / "0", steps([0.5, None, 0.75]))
+    write_run(tmp_path / "1", steps([0.5, None]), ["quickstart.seed=1"], job_log=TRACEBACK)
+    (group,) = group_runs(found(tmp_path))
+    assert [run.path.name for run in group.drawn] == ["0"]
+    assert len(group.runs) == 2
+
+
+def test_the_baseline_is_the_first_group_without_pods_and_cero(tmp_path):
+    cero = write_log(tmp_path / "cero.jsonl", steps([None, 0.5], **CERO))
+    plain = write_log(tmp_path / "plain.jsonl", steps([None, 0.5]))
+    empty = write_log(tmp_path / "empty.jsonl", [])
+    groups = group_runs(found(empty, cero, plain))
+    assert choose_baseline(groups, None).name == "plain"
+    assert choose_baseline(groups, "cero").name == "cero"
+    assert choose_baseline(groups[:2], None).name == "cero"
+    assert choose_baseline(groups[:1], None) is None
+    with pytest.raises(
+        OptionError, match=r"--baseline .* got 'plian'\. Fix: did you mean 'plain'\? Known: cero, plain"
+    ):
+        choose_baseline(groups, "plian")
+
+
+def test_metrics_that_nobody_knows_are_no_trouble(tmp_path):
+    (run,) = found(write_log(tmp_path / "run.jsonl", [(1, {**STEP, "my/own/metric": 7, "cero/other": 1.0})]))
+    assert run.log.series("my/own/metric")[1].tolist() == [7.0]

@@ -1,0 +1,112 @@
+"""The command that writes a report: its options and its run."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from pathlib import Path
+
+from verl_pods_cero.errors import OptionError, PluginError
+
+INSTALL = "pip install 'verl-pods-cero[report]'"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Compare runs: tables in the terminal, and one HTML page with figures."""
+    add = parser.add_argument
+    add(
+        "runs",
+        nargs="+",
+        metavar="[NAME=]RUN",
+        help="run folder, multirun folder, a folder above some, or a .jsonl log",
+    )
+    add("--out", type=Path, default=Path("report.html"), metavar="FILE", help="the page (%(default)s)")
+    add("--title", default="Training runs", help="title of the page (%(default)s)")
+    add("--baseline", metavar="NAME", help="group to compare with (the first without PODS and CERO)")
+    add("--target", type=float, metavar="A", help="accuracy that groups are timed to (the baseline's best)")
+    add("--metric", metavar="KEY", help="validation metric or data source (the mean over data sources)")
+    add("--csv", type=Path, metavar="FILE", help="write a row a run as well")
+    add("--curves", type=Path, metavar="FILE", help="write a row a validation as well")
+    add("--overwrite", action="store_true", help="replace files that are no earlier report")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the command; return its exit status: 0, 1 for a failure or 2 for bad use, with the error on stderr."""
+    try:
+        _run(args)
+    except OptionError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except (PluginError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _run(args: argparse.Namespace) -> None:
+    _require_libraries()
+    from verl_pods_cero import __version__
+    from verl_pods_cero.reports import csv_files, page, terminal
+    from verl_pods_cero.reports.accuracy import choose_measure
+    from verl_pods_cero.reports.contents import sections
+    from verl_pods_cero.reports.groups import choose_baseline, group_runs
+    from verl_pods_cero.reports.results import results
+    from verl_pods_cero.reports.runs import find_runs
+
+    marks = {
+        args.out: ("--out", page.GENERATOR),
+        args.csv: ("--csv", ",".join(csv_files.RUN_HEADER)),
+        args.curves: ("--curves", ",".join(csv_files.CURVE_HEADER)),
+    }
+    for path, (option, mark) in marks.items():
+        if path is not None:
+            _check_output(path, option, mark, overwrite=args.overwrite)
+    runs = find_runs(args.runs)
+    groups = group_runs(runs)
+    measure = choose_measure(runs, args.metric)
+    baseline = choose_baseline(groups, args.baseline)
+    parts = sections(groups, measure, baseline, args.baseline is not None, args.target)
+    terminal.show(parts)
+    made = f"Made by verl-pods-cero {__version__}, {time.strftime('%Y-%m-%d %H:%M:%S %z')}."
+    texts = {args.out: page.page(args.title, made, parts)}
+    if args.csv is not None:
+        texts[args.csv] = csv_files.runs_csv(results(groups, measure))
+    if args.curves is not None:
+        texts[args.curves] = csv_files.curves_csv(results(groups, measure), measure)
+    for path, text in texts.items():
+        write_whole(path, text)
+        print(f"wrote {path}")
+
+
+def _require_libraries() -> None:
+    from importlib.util import find_spec
+
+    missing = [name for name in ("matplotlib", "rich") if find_spec(name) is None]
+    if missing:
+        raise PluginError(f"report needs {' and '.join(missing)}, which is not installed. Fix: {INSTALL}")
+
+
+def _check_output(path: Path, option: str, mark: str, *, overwrite: bool) -> None:
+    """Refuse a path that cannot be written, or that holds something else than an earlier file of this option."""
+    if path.is_dir():
+        raise OptionError(option, "must be a file", str(path), f"use {path / 'report.html'}")
+    if not path.parent.is_dir():
+        raise OptionError(option, "must be in a folder that exists", str(path), f"make {path.parent} first")
+    if not path.exists() or overwrite:
+        return
+    with path.open("rb") as file:
+        if mark.encode() not in file.read(2000):
+            fix = "add --overwrite to replace it, or name another file"
+            raise OptionError(option, "must not hold a file that is no earlier report", str(path), fix)
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a text to a temporary file beside `path`, then put it in place."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        temporary.write_text(text, encoding="utf-8")
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)

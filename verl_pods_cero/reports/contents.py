@@ -1,0 +1,199 @@
+"""What a report says: its sections, in their order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from verl_pods_cero.reports import trace_figures
+from verl_pods_cero.reports.accuracy import Curve, Measure, curves, describe_measure
+from verl_pods_cero.reports.drawing import Image
+from verl_pods_cero.reports.figures import Places, accuracy_figure, ratios_figure, shares_figure, sweep_figure
+from verl_pods_cero.reports.groups import Group
+from verl_pods_cero.reports.milestones import FEWEST_SEEDS, milestones, target
+from verl_pods_cero.reports.quantities import progress
+from verl_pods_cero.reports.results import Result, results
+from verl_pods_cero.reports.runs import FAILED, Run
+from verl_pods_cero.reports.tables import Table, group_table, milestone_table, ratio_table, run_table, sweep_table
+from verl_pods_cero.reports.time_shares import seconds_a_step
+
+SPREAD = (
+    "A line is the mean over the seeds of a group; bands and ± are the 95 % confidence interval of that mean "
+    "(Student's t over seeds). One seed has none."
+)
+INTERVAL = (
+    "A group gets there at its first validation whose mean accuracy over seeds is at least the target; nothing is "
+    "interpolated. Intervals are 95 % percentile bootstraps over seeds, which draw the target anew as well, by the "
+    f"same draws where both sides have the same seeds; they take at least {FEWEST_SEEDS} seeds on each side."
+)
+NO_VALIDATION = "No log has a validation to draw."
+
+
+@dataclass(frozen=True)
+class Section:
+    """A heading and what stands below it."""
+
+    heading: str
+    paragraphs: Sequence[str] = ()
+    tables: Sequence[Table] = ()
+    images: Sequence[Image] = field(default=())
+
+
+def sections(
+    groups: Sequence[Group], measure: Measure, baseline: Group | None, chosen: bool, goal: float | None = None
+) -> list[Section]:
+    """Return the sections of a report.
+
+    Args:
+        groups: of runs, in the order of the report.
+        measure: what accuracy is.
+        baseline: what the others are compared with; None if no run has a record.
+        chosen: the baseline was named on the command line.
+        goal: the accuracy to reach; the baseline's best where it is None.
+    """
+    drawn = [group for group in groups if group.drawn]
+    places = {group.name: place for place, group in enumerate(groups)}
+    found = results(groups, measure)
+    lines = curves(drawn, measure)
+    return [
+        _runs(groups, found, lines, measure, _baseline(baseline, chosen)),
+        *_sweeps(found, places),
+        _milestones(lines, baseline, goal, places),
+        Section("Validation accuracy", images=[accuracy_figure(lines, places)])
+        if lines
+        else Section("Validation accuracy", [NO_VALIDATION]),
+        _time(drawn),
+        *_traces(drawn, places),
+        _missing(groups),
+    ]
+
+
+def _runs(
+    groups: Sequence[Group], found: Sequence[Result], lines: Mapping[str, Curve], measure: Measure, baseline: str
+) -> Section:
+    paragraphs = [*describe_measure(measure, [one.run for one in found]), baseline]
+    paragraphs.append(
+        "Time is the sum of training steps and validations, without start-up (timing_s/step, timing_s/testing)."
+    )
+    single = [one for one in found if one.run.sweep is None]
+    tables = [run_table(single)] if single else []
+    if any(len(group.drawn) > 1 for group in groups):
+        paragraphs.append(SPREAD)
+        tables.append(group_table(groups, found, lines))
+    return Section("Runs", paragraphs, tables)
+
+
+def _baseline(baseline: Group | None, chosen: bool) -> str:
+    if baseline is None:
+        return "No run has logged a step yet."
+    if chosen:
+        return f"Baseline: {baseline.name}, as asked for."
+    why = "without PODS and CERO" if baseline.is_plain else "given, as none is without PODS and CERO"
+    return f"Baseline: {baseline.name}, the first {why} (--baseline NAME takes another)."
+
+
+def _sweeps(found: Sequence[Result], places: Places) -> list[Section]:
+    jobs: dict[Path, list[Result]] = {}
+    for one in found:
+        if one.run.sweep is not None:
+            jobs.setdefault(one.run.sweep, []).append(one)
+    made = []
+    for sweep, own in jobs.items():
+        own.sort(key=lambda one: (one.run.job.number is None, one.run.job.number or 0))
+        failed = sum(one.run.status == FAILED for one in own)
+        counts = f"{len(own)} jobs, {failed} of them failed." if failed else f"{len(own)} jobs."
+        images = [sweep_figure(own, places)] if any(np.isfinite(one.last) for one in own) else []
+        paragraphs = [counts] if images else [counts, NO_VALIDATION]
+        made.append(Section(f"Multirun {sweep}", paragraphs, [sweep_table(sweep, own)], images))
+    return made
+
+
+def _milestones(lines: Mapping[str, Curve], baseline: Group | None, goal: float | None, places: Places) -> Section:
+    heading = "Time and rollouts to " + ("the baseline's best accuracy" if goal is None else f"an accuracy of {goal:g}")
+    if baseline is None or baseline.name not in lines:
+        return Section(heading, ["The baseline has no validation: there is nothing to compare with."])
+    found, least = milestones(lines, baseline.name, goal), target(lines[baseline.name]) if goal is None else goal
+    tables = [milestone_table(found, baseline.name, least)]
+    if len(lines) == 1:
+        return Section(heading, ["There is no other group to compare the baseline with."], tables)
+    figure = ratios_figure(found, baseline.name, least, places)
+    tables.append(ratio_table(found, baseline.name))
+    return Section(heading, [INTERVAL], tables, [figure] if figure else [])
+
+
+def _time(drawn: Sequence[Group]) -> Section:
+    shares: dict[str, dict[str, float]] = {}
+    for group in drawn:
+        seeds = [share for run in group.drawn if (share := seconds_a_step(run.log))]
+        parts = dict.fromkeys(part for share in seeds for part in share)
+        if seeds:
+            shares[group.name] = {part: float(np.mean([share.get(part, 0.0) for share in seeds])) for part in parts}
+    if not shares:
+        return Section("Where the time went", ["No log has timing_s/step: no time is known."])
+    return Section("Where the time went", _absent(drawn, shares), images=[shares_figure(shares)])
+
+
+_Draw = Callable[[Sequence[Group], Places], Image | None]
+
+_TRACES: Sequence[tuple[str, _Draw, tuple[str, ...], str]] = (
+    (
+        "Effective prompt ratio",
+        trace_figures.effective_prompts_figure,
+        ("cero/effective_prompt_ratio", "pods/zero_variance_fraction"),
+        "The share of prompts with both successes and failures: of the round closed last "
+        "(cero/effective_prompt_ratio), or with the filter alone of the step (1 - pods/all_pass_fraction - "
+        "pods/all_fail_fraction; where scorers report no acc, 1 - pods/zero_variance_fraction).",
+    ),
+    (
+        "Response length",
+        trace_figures.response_length_figure,
+        ("response_length/mean", "pods/response_length_kept"),
+        "",
+    ),
+    ("Exposures", trace_figures.exposures_figure, ("cero/exposures_p50",), ""),
+    ("Calibration", trace_figures.calibration_figure, ("cero/calibration_mae", "cero/calibration_brier"), ""),
+)
+
+
+def _traces(drawn: Sequence[Group], places: Places) -> list[Section]:
+    made = []
+    for heading, draw, names, definition in _TRACES:
+        figure = draw(drawn, places)
+        having = [group.name for group in drawn if any(name in run.log.names for run in group.drawn for name in names)]
+        if figure is None:
+            made.append(Section(heading, [f"No log has {' or '.join(names)}."]))
+        else:
+            made.append(Section(heading, [*filter(None, [definition]), *_absent(drawn, having)], images=[figure]))
+    return made
+
+
+def _absent(drawn: Sequence[Group], having: Mapping[str, object] | Sequence[str]) -> list[str]:
+    lacking = [group.name for group in drawn if group.name not in having]
+    return [f"Not logged by: {', '.join(lacking)}."] if lacking else []
+
+
+def _missing(groups: Sequence[Group]) -> Section:
+    """Say what is odd about the logs, and where numbers were taken from."""
+    where: dict[tuple[str, str], list[Path]] = {}
+    for group in groups:
+        for run in group.runs:
+            for remark in _remarks(run):
+                where.setdefault((group.name, remark), []).append(run.log.path)
+    sentences = []
+    for (name, remark), paths in where.items():
+        few = ", ".join(map(str, paths[:3])) + (f" and {len(paths) - 3} more" if len(paths) > 3 else "")
+        sentences.append(f"{name} {remark} ({few}).")
+    return Section("What is missing", sentences or ["Nothing that this report looks for."])
+
+
+def _remarks(run: Run) -> list[str]:
+    if not run.log.records and not run.log.remarks:
+        return ["has no log: verl's file logger writes <project>/<experiment>.jsonl below VERL_FILE_LOGGER_ROOT"]
+    spent = progress(run)
+    remarks = [*run.log.remarks, *spent.remarks]
+    if run.log.records and spent.rollouts_from.startswith("its options"):
+        remarks.append(f"logs no rollouts; they are counted from {spent.rollouts_from}")
+    return remarks

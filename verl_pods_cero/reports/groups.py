@@ -1,0 +1,147 @@
+"""Runs that differ by their seed alone, drawn as one with its spread."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from verl_pods_cero.errors import OptionError, nearest
+from verl_pods_cero.reports.runs import FAILED, SEED_IN_NAME, Run, without_seed
+
+# Names and places do not make another experiment of a run.
+_PLACES = ("trainer.default_local_dir", "trainer.rollout_data_dir", "trainer.validation_data_dir", "quickstart.folder")
+
+
+@dataclass(frozen=True)
+class Group:
+    """Runs of one name.
+
+    Attributes:
+        name: unique in a report.
+        runs: all of them, in the order given.
+    """
+
+    name: str
+    runs: tuple[Run, ...]
+
+    @property
+    def drawn(self) -> tuple[Run, ...]:
+        """The runs that figures and means are made of: those with records, and no failed one beside another."""
+        logged = tuple(run for run in self.runs if run.log.records)
+        return tuple(run for run in logged if run.status != FAILED) or logged
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether nothing of this plugin is in its logs."""
+        return not any(name.startswith(("pods/", "cero/")) for run in self.drawn for name in run.log.names)
+
+
+def group_runs(runs: Sequence[Run]) -> list[Group]:
+    """Group runs by the name they were given, or by all options but seeds, names and places."""
+    members: dict[Hashable, list[Run]] = {}
+    for run in runs:
+        members.setdefault(_identity(run), []).append(run)
+    names = _names(list(members.values()))
+    return [Group(name, tuple(group)) for name, group in zip(names, members.values(), strict=True)]
+
+
+def choose_baseline(groups: Sequence[Group], name: str | None) -> Group | None:
+    """Return the group named, or the first without PODS and CERO, or the first with records; None if none has any.
+
+    Raises:
+        OptionError: no group has that name, or it has no records.
+    """
+    drawn = [group for group in groups if group.drawn]
+    if name is None:
+        return next((group for group in drawn if group.is_plain), drawn[0] if drawn else None)
+    for group in drawn:
+        if group.name == name:
+            return group
+    raise OptionError(
+        "--baseline", "must be the name of a group with a log", name, nearest(name, [g.name for g in drawn])
+    )
+
+
+def seeds_of(run: Run) -> dict[str, str]:
+    """Return what tells a run from the others of its group: its seeds by name, or those in the name of its file."""
+    seeds = {name: str(value) for name, value in run.job.config.items() if _is_seed(name)}
+    in_name = SEED_IN_NAME.findall(str(run.path))
+    return seeds or ({"name": " ".join(in_name)} if in_name else {})
+
+
+def _is_seed(name: str) -> bool:
+    return name.rpartition(".")[2] == "seed" or name.endswith("_seed")
+
+
+def _identity(run: Run) -> Hashable:
+    if run.given_name is not None:
+        return run.given_name
+    if run.job.config:
+        return tuple(
+            sorted(
+                (name, without_seed(repr(value)))
+                for name, value in run.job.config.items()
+                if not _is_seed(name) and name not in _PLACES
+            )
+        )
+    return without_seed(str(run.path.with_suffix("")))
+
+
+def own_overrides(runs: Sequence[Run], seeds: bool = False) -> list[str]:
+    """Return the overrides of each run that not all of them have, as `short_overrides` writes them."""
+    sets = [frozenset(run.job.overrides) for run in runs if run.job.overrides]
+    shared = frozenset.intersection(*sets) if len(sets) > 1 else frozenset[str]()
+    return [short_overrides([one for one in run.job.overrides if one not in shared], seeds) for run in runs]
+
+
+def _names(groups: list[list[Run]]) -> list[str]:
+    """Name groups by what was given, else by experiment and the overrides that tell them apart."""
+    own = own_overrides([group[0] for group in groups])
+    names = [_name(group[0], overrides) for group, overrides in zip(groups, own, strict=True)]
+    stems = Counter(names)
+    unclear = [number for number, name in enumerate(names) if stems[name] > 1 and groups[number][0].given_name is None]
+    if unclear:
+        places = [str(Path(without_seed(str(groups[number][0].path))).absolute()) for number in unclear]
+        root = os.path.commonpath([str(Path(place).parent) for place in places])
+        for number, place in zip(unclear, places, strict=True):
+            names[number] = f"{names[number]} ({os.path.relpath(place, root)})"
+    return _numbered(names)
+
+
+def _name(run: Run, overrides: str) -> str:
+    if run.given_name is not None:
+        return run.given_name
+    if not run.job.config:
+        return without_seed(run.path.stem).strip("-_ ") or run.path.stem
+    if run.sweep is not None and overrides:
+        return overrides
+    experiment = without_seed(str(run.job.config.get("trainer.experiment_name", run.path.name)))
+    return f"{experiment} {overrides}".strip()
+
+
+def short_overrides(overrides: Iterable[str], seeds: bool = False) -> str:
+    """Write overrides by the last part of their names, without names and places, and without seeds unless asked for.
+
+    >>> short_overrides(["actor_rollout_ref.rollout.n=32", "+quickstart.seed=1", "~pods_cero.filter.keep"])
+    'n=32 ~keep'
+    """
+    words = []
+    for override in overrides:
+        name, equals, value = override.partition("=")
+        sign = "~" if name.startswith("~") else ""
+        name = name.lstrip("+~")
+        if (seeds or not _is_seed(name)) and name not in (*_PLACES, "trainer.experiment_name", "trainer.project_name"):
+            words.append(f"{sign}{name.rpartition('.')[2]}{equals}{value}")
+    return " ".join(words)
+
+
+def _numbered(names: list[str]) -> list[str]:
+    seen: Counter[str] = Counter()
+    unique = []
+    for name in names:
+        seen[name] += 1
+        unique.append(name if seen[name] == 1 else f"{name} #{seen[name]}")
+    return unique

@@ -1,0 +1,139 @@
+"""Logs of verl's file logger: JSON lines `{"step": s, "data": {...}}`, finished or still being written."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from sys import intern
+
+import numpy as np
+import numpy.typing as npt
+
+from verl_pods_cero.errors import OptionError
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Record:
+    """What was logged of one step: its finite numbers, by name."""
+
+    step: int
+    values: Mapping[str, float]
+
+    @property
+    def is_training(self) -> bool:
+        """Whether more than a validation was logged.
+
+        >>> Record(0, {"val-core/sums/acc/mean@1": 0.5}).is_training
+        False
+        """
+        return any(not name.startswith("val-") for name in self.values)
+
+
+@dataclass(frozen=True)
+class Log:
+    """A log as far as it could be read.
+
+    Attributes:
+        path: the file.
+        records: one a step, in order.
+        remarks: what is missing or odd, each a clause about the log.
+    """
+
+    path: Path
+    records: tuple[Record, ...]
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def training(self) -> tuple[Record, ...]:
+        """The records of training steps."""
+        return tuple(record for record in self.records if record.is_training)
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Every name that was logged."""
+        return frozenset(name for record in self.records for name in record.values)
+
+    def series(self, name: str) -> tuple[Floats, Floats]:
+        """Return the steps at which `name` was logged, and its values there."""
+        pairs = [(record.step, record.values[name]) for record in self.records if name in record.values]
+        steps, values = zip(*pairs, strict=True) if pairs else ((), ())
+        return np.array(steps, dtype=np.float64), np.array(values, dtype=np.float64)
+
+
+def is_log(path: Path) -> bool:
+    """Whether the first line of a file has the form of verl's file logger, or is not written to its end yet."""
+    with path.open(encoding="utf-8", errors="replace") as file:
+        line = file.readline()
+    return not line.endswith("\n") or _parse(line) is not None
+
+
+def read_log(path: Path) -> Log:
+    """Read a log; a last line that is cut off, and lines that are no record, are left out and said.
+
+    Raises:
+        OptionError: the file has lines, and none that is whole has the form of verl's file logger.
+    """
+    text = path.read_text(encoding="utf-8", errors="replace")
+    lines = text.splitlines()
+    parsed = [_parse(line) for line in lines]
+    remarks = []
+    if not text.strip():
+        remarks.append("is empty")
+    cut = bool(lines) and parsed[-1] is None and not text.endswith("\n")
+    if cut:
+        lines, parsed = lines[:-1], parsed[:-1]
+        remarks.append("ends in a line that is cut off, which is left out: the run is writing it, or was stopped there")
+    bad = [number for number, (line, record) in enumerate(zip(lines, parsed, strict=True), 1) if line and not record]
+    if bad and len(bad) == len([line for line in lines if line]):
+        fix = 'give the file of verl\'s logger: trainer.logger=[console,file] writes lines {"step": ..., "data": {...}}'
+        raise OptionError("RUN", "must be a log of verl's file logger", str(path), fix)
+    if bad:
+        remarks.append(f"has {len(bad)} unreadable lines, which are left out (the first is line {bad[0]})")
+    records, merged = _by_step([record for record in parsed if record])
+    if merged:
+        remarks.append(f"has steps that were trained twice, of which the later counts: {merged}")
+    training = [record.step for record in records if record.is_training]
+    if training and training[0] > 1:
+        remarks.append(
+            f"begins with step {training[0]}: time, rollouts and tokens count from there "
+            "(verl starts a new log when a run is resumed)"
+        )
+    return Log(path, records, tuple(remarks))
+
+
+def _parse(line: str) -> Record | None:
+    try:
+        fields = json.loads(line)
+    except ValueError:
+        return None
+    if not isinstance(fields, dict) or not isinstance(fields.get("data"), dict):
+        return None
+    step = fields.get("step")
+    if not isinstance(step, int) or isinstance(step, bool):
+        return None
+    # a long log repeats a few hundred names on every line
+    return Record(step, {intern(name): float(value) for name, value in fields["data"].items() if _is_number(value)})
+
+
+def _is_number(value: object) -> bool:
+    # orjson writes NaN and infinity as null
+    return isinstance(value, int | float) and math.isfinite(value)
+
+
+def _by_step(records: list[Record]) -> tuple[tuple[Record, ...], str]:
+    """Merge records of one step: a validation may come after its step, and a resumed run repeats steps."""
+    merged: dict[int, Record] = {}
+    repeated = set()
+    for record in records:
+        before = merged.get(record.step)
+        if before is not None and before.is_training and record.is_training:
+            repeated.add(record.step)
+        merged[record.step] = Record(record.step, {**(before.values if before else {}), **record.values})
+    steps = sorted(repeated)
+    named = ", ".join(map(str, steps[:5])) + (f" and {len(steps) - 5} more" if len(steps) > 5 else "")
+    return tuple(merged[step] for step in sorted(merged)), named

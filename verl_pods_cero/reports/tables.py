@@ -1,0 +1,166 @@
+"""Tables of a report: the same rows for the terminal and for the page."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from verl_pods_cero.reports.accuracy import Curve
+from verl_pods_cero.reports.groups import Group, own_overrides
+from verl_pods_cero.reports.milestones import Milestone, Ratio
+from verl_pods_cero.reports.quantities import AXES
+from verl_pods_cero.reports.results import Result
+from verl_pods_cero.reports.spread import half_width
+
+NOTHING = "–"
+
+
+@dataclass(frozen=True)
+class Table:
+    """A caption, one header a column, and rows of as many cells."""
+
+    caption: str
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+def accuracy(value: float) -> str:
+    """Write an accuracy.
+
+    >>> accuracy(0.96875), accuracy(float("nan"))
+    ('0.969', '–')
+    """
+    return f"{value:.3f}" if math.isfinite(value) else NOTHING
+
+
+def count(value: float) -> str:
+    """Write a number of rollouts or tokens.
+
+    >>> count(30720.0), count(float("nan"))
+    ('30,720', '–')
+    """
+    return f"{value:,.0f}" if math.isfinite(value) else NOTHING
+
+
+def duration(seconds: float, like: float | None = None) -> str:
+    """Write a time, in the unit that suits it, or that suits `like`.
+
+    >>> duration(8.25), duration(312.4), duration(4000), duration(20, like=4000), duration(float("nan"))
+    ('8.2 s', '5.2 min', '1.11 h', '0.01 h', '–')
+    """
+    scale = seconds if like is None else like
+    if not math.isfinite(seconds):
+        return NOTHING
+    if scale < 120:
+        return f"{seconds:.1f} s"
+    return f"{seconds / 60:.1f} min" if scale < 3600 else f"{seconds / 3600:.2f} h"
+
+
+Writer = Callable[[float], str]
+
+_RESULTS: Mapping[str, tuple[str, Writer]] = {
+    "first": ("first", accuracy),
+    "best": ("best", accuracy),
+    "last": ("last", accuracy),
+    "rollouts": ("rollouts generated", count),
+    "updated": ("rollouts updated on", count),
+    "wall_s": ("time", duration),
+}
+_AMOUNTS: Mapping[str, Writer] = {
+    "step": count,
+    "training_s": duration,
+    "wall_s": duration,
+    "rollouts": count,
+    "tokens": count,
+}
+
+
+def run_table(found: Sequence[Result]) -> Table:
+    """Return a row a run."""
+    rows = ((one.group, one.seed or NOTHING, _status(one), *_cells(one)) for one in found)
+    return Table("A row a run", ("group", "seed", "status", *_result_header()), tuple(rows))
+
+
+def sweep_table(sweep: Path, found: Sequence[Result]) -> Table:
+    """Return a row a job of a multirun."""
+    overrides = own_overrides([one.run for one in found], seeds=True)
+    rows = (
+        (one.run.path.name, own or NOTHING, _status(one), *_cells(one))
+        for one, own in zip(found, overrides, strict=True)
+    )
+    return Table(f"Jobs of {sweep}", ("job", "overrides", "status", *_result_header()), tuple(rows))
+
+
+def group_table(groups: Sequence[Group], found: Sequence[Result], curves: Mapping[str, Curve]) -> Table:
+    """Return a row a group: means over seeds with their 95 % confidence interval."""
+    header = ("group", "seeds", *_result_header())
+    rows = []
+    for group in groups:
+        drawn = [one for one in found if any(one.run is run for run in group.drawn)]
+        if not drawn:
+            continue
+        cells = {name: _mean([getattr(one, name) for one in drawn], write) for name, (_, write) in _RESULTS.items()}
+        curve = curves.get(group.name)
+        if curve is not None:
+            best = int(curve.mean.argmax())
+            cells["best"] = _mean(list(curve.values[:, best]), accuracy)
+        rows.append((group.name, str(len(drawn)), *cells.values()))
+    return Table("Means over seeds, ± half of the 95 % confidence interval", header, tuple(rows))
+
+
+def milestone_table(found: Sequence[Milestone], baseline: str, goal: float) -> Table:
+    """Return a row a group: what it had spent when it got to an accuracy."""
+    rows = []
+    for one in found:
+        name = f"{one.group} (baseline)" if one.group == baseline else one.group
+        amounts = (write(one.spent.get(axis, float("nan"))) for axis, write in _AMOUNTS.items())
+        rows.append((name, accuracy(one.best), *(amounts if one.spent else ["not reached"] * len(_AMOUNTS))))
+    header = ("group", "best", *(AXES[axis] for axis in _AMOUNTS))
+    return Table(f"Spent at the first validation of at least {accuracy(goal)}", header, tuple(rows))
+
+
+def ratio_table(found: Sequence[Milestone], baseline: str) -> Table:
+    """Return a row a group: how many times less than the baseline it had spent."""
+    rows = []
+    for one in found:
+        if one.group != baseline:
+            ratios = (_ratio(one.ratios[axis]) if axis in one.ratios else NOTHING for axis in _AMOUNTS)
+            rows.append((one.group, *ratios))
+    header = ("group", *(AXES[axis] for axis in _AMOUNTS))
+    caption = f"What {baseline} had spent over what the group had: above 1 the group took less"
+    return Table(caption, header, tuple(rows))
+
+
+def _result_header() -> tuple[str, ...]:
+    return tuple(label for label, _ in _RESULTS.values())
+
+
+def _cells(one: Result) -> tuple[str, ...]:
+    return tuple(write(getattr(one, name)) for name, (_, write) in _RESULTS.items())
+
+
+def _status(one: Result) -> str:
+    return f"{one.run.status}: {one.run.detail}" if one.run.detail else one.run.status
+
+
+def _mean(values: Sequence[float], write: Writer) -> str:
+    mean, half = float(np.mean(values)), float(half_width(values))
+    if not math.isfinite(mean) or not math.isfinite(half) or half == 0:
+        return write(mean)
+    return f"{write(mean)} ± {duration(half, like=mean) if write is duration else write(half)}"
+
+
+def _ratio(ratio: Ratio) -> str:
+    """Write a ratio and its interval.
+
+    >>> _ratio(Ratio(1.7, 1.25, 2.0)), _ratio(Ratio(1.7, 0.0, 2.0)), _ratio(Ratio(1.7, float("nan"), float("nan")))
+    ('1.70 (1.25 to 2.00)', '1.70 (not reached to 2.00)', '1.70')
+    """
+    value, low, high = ("not reached" if end == 0 else f"{end:.2f}" for end in (ratio.value, ratio.low, ratio.high))
+    if math.isnan(ratio.low):
+        return value
+    return f"{value} ({low} to {high if math.isfinite(ratio.high) else 'no end'})"

@@ -1,4 +1,4 @@
-"""Every recipe composes over verl's configuration and passes verl's checks and ours."""
+"""Every recipe for the CPU composes over verl's configuration and passes verl's checks and ours."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from verl.utils.config import validate_config
 
 from verl_pods_cero.plugin import recipes_folder
 
-RECIPES = sorted(path.stem for path in Path(recipes_folder()).glob("*.yaml"))
+RECIPES = sorted(path.stem for path in Path(recipes_folder()).glob("*_cpu.yaml"))
 
 
 def compose_recipe(name: str, data_file: str, *overrides: str):

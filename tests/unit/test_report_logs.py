@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 from tests.unit.report_runs import ACCURACY, CERO, STEP, TRACEBACK, steps, write_log, write_run, write_sweep
@@ -203,6 +206,39 @@ def test_a_run_folder_with_two_logs_is_refused_with_their_names(tmp_path):
         write_log(folder / "other" / f"{name}.jsonl", steps([None, 0.5]))
     with pytest.raises(OptionError, match=r"must hold one log.*a\.jsonl, .*b\.jsonl"):
         found(folder)
+
+
+JOB = """
+import json
+from pathlib import Path
+import hydra
+from hydra.core.hydra_config import HydraConfig
+
+@hydra.main(config_path=".", config_name="job", version_base=None)
+def main(config):
+    if config.n == 3:
+        raise ValueError("no such n")
+    log = Path(HydraConfig.get().runtime.output_dir, "project", "toy.jsonl")
+    log.parent.mkdir()
+    log.write_text(json.dumps({"step": 1, "data": {"timing_s/step": 1.0}}) + "\\n")
+
+main()
+"""
+
+
+def test_a_multirun_that_hydra_made_is_read_with_the_error_that_hydra_logged(tmp_path):
+    (tmp_path / "main.py").write_text(JOB)
+    (tmp_path / "job.yaml").write_text(
+        "n: 2\nseed: 0\ntrainer: {project_name: project, experiment_name: toy, total_training_steps: 1}\n"
+    )
+    callback = "+hydra.callbacks.log._target_=hydra.experimental.callbacks.LogJobReturnCallback"
+    command = [sys.executable, "main.py", "-m", "n=2,3,4", "seed=0,1", "hydra.sweep.dir=sweep", callback]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 1, done.stderr
+    runs = found(tmp_path / "sweep")
+    assert [run.status for run in runs] == ["finished"] * 2 + ["failed"] * 2 + ["finished"] * 2
+    assert runs[2].detail == "no steps logged: ValueError: no such n"
+    assert [(group.name, len(group.runs)) for group in group_runs(runs)] == [("n=2", 2), ("n=3", 2), ("n=4", 2)]
 
 
 # ---------------------------------------------------------------------- groups

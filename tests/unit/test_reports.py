@@ -228,6 +228,14 @@ def test_half_written_and_empty_logs_are_reported_with_what_is_missing(folder):
     assert page.row("A row a run", "empty")[1].startswith("incomplete: no steps logged: running or stopped, last ")
 
 
+def test_means_over_seeds_are_taken_at_the_validations_that_all_of_them_had(folder):
+    write_run(folder / "runs" / "0", steps([0.5, 0.625, 0.75]))
+    write_run(folder / "runs" / "1", steps([0.5, 0.625]), ["quickstart.seed=1"])
+    assert report(folder / "runs") == 0
+    page = Page((folder / "here" / "report.html").read_text())
+    assert page.row("Means over seeds", "grpo")[:4] == ["2", "0.500", "0.625", "0.625"]
+
+
 def test_simulated_runs_make_a_report_without_accuracy_and_time(folder):
     for name in ("cero-seed0", "cero-seed1", "uniform-seed0", "uniform-seed1"):
         write_log(folder / "simulated" / f"{name}.jsonl", [(step, {**PODS, **CERO}) for step in (1, 2, 3)])

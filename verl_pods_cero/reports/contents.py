@@ -22,7 +22,7 @@ from verl_pods_cero.reports.time_shares import seconds_a_step
 
 SPREAD = (
     "A line is the mean over the seeds of a group; bands and ± are the 95 % confidence interval of that mean "
-    "(Student's t over seeds). One seed has none."
+    "(Student's t over seeds). One seed has none; wide bands are cut off by their panel."
 )
 INTERVAL = (
     "A group gets there at its first validation whose mean accuracy over seeds is at least the target; nothing is "
@@ -59,7 +59,7 @@ def sections(
     found = results(groups, measure)
     lines = curves(drawn, measure)
     return [
-        _runs(groups, found, lines, measure, _baseline(baseline, chosen)),
+        _runs(groups, found, lines, measure, _baseline(baseline, chosen, lines)),
         *_sweeps(found, places),
         _milestones(lines, baseline, goal, places),
         Section("Validation accuracy", images=[accuracy_figure(lines, places)])
@@ -72,9 +72,9 @@ def sections(
 
 
 def _runs(
-    groups: Sequence[Group], found: Sequence[Result], lines: Mapping[str, Curve], measure: Measure, baseline: str
+    groups: Sequence[Group], found: Sequence[Result], lines: Mapping[str, Curve], measure: Measure, baseline: list[str]
 ) -> Section:
-    paragraphs = [*describe_measure(measure, [one.run for one in found]), baseline]
+    paragraphs = describe_measure(measure, [one.run for one in found]) + baseline
     paragraphs.append(
         "Time is the sum of training steps and validations, without start-up (timing_s/step, timing_s/testing)."
     )
@@ -86,13 +86,15 @@ def _runs(
     return Section("Runs", paragraphs, tables)
 
 
-def _baseline(baseline: Group | None, chosen: bool) -> str:
+def _baseline(baseline: Group | None, chosen: bool, lines: Mapping[str, Curve]) -> list[str]:
     if baseline is None:
-        return "No run has logged a step yet."
+        return ["No run has logged a step yet."]
+    if not lines:
+        return []
     if chosen:
-        return f"Baseline: {baseline.name}, as asked for."
+        return [f"Baseline: {baseline.name}, as asked for."]
     why = "without PODS and CERO" if baseline.is_plain else "given, as none is without PODS and CERO"
-    return f"Baseline: {baseline.name}, the first {why} (--baseline NAME takes another)."
+    return [f"Baseline: {baseline.name}, the first {why} (--baseline NAME takes another)."]
 
 
 def _sweeps(found: Sequence[Result], places: Places) -> list[Section]:

@@ -13,6 +13,7 @@ from verl_pods_cero.reports.drawing import (
     Image,
     canvas,
     draw_line,
+    fit_lines,
     from_to,
     image,
     line_style,
@@ -60,7 +61,7 @@ def accuracy_figure(curves: Mapping[str, Curve], places: Places) -> Image:
             for name, curve in curves.items():
                 if curve.knows(axis):
                     draw_accuracy(axes, curve, axis, places[name], name)
-            _within_a_fraction(axes, curves)
+            fit_lines(axes)
             if axis.endswith("_s"):
                 show_as_time(axes)
         for unused in panels[len(known) :]:
@@ -72,13 +73,6 @@ def accuracy_figure(curves: Mapping[str, Curve], places: Places) -> Image:
         if missing:
             caption += f" No log tells its {' and '.join(missing)}."
         return image(figure, alt, caption)
-
-
-def _within_a_fraction(axes: Axes, curves: Mapping[str, Curve]) -> None:
-    """Accuracies are fractions: an interval that is wider does not widen the axis."""
-    if all(((curve.values >= 0) & (curve.values <= 1)).all() for curve in curves.values()):
-        low, high = axes.get_ylim()
-        axes.set_ylim(max(low, -0.03), min(high, 1.03))
 
 
 def _in_words(curve: Curve) -> str:

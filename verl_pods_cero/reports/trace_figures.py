@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from verl_pods_cero.reports.drawing import COLOURS, Image, canvas, draw_line, from_to, image, share_legend
+from verl_pods_cero.reports.drawing import COLOURS, Image, canvas, draw_line, fit_lines, from_to, image, share_legend
 from verl_pods_cero.reports.groups import Group
 from verl_pods_cero.reports.traces import Trace, effective_prompt_ratio, logged, trace, traces
 
@@ -83,6 +83,7 @@ def _figure(
                 draw_line(axes, line.steps, line.mean, line.half_width, places[line.name], name, dashes=":")
                 words.append(f"{label} of {line.name}, dotted, {from_to(line.mean)}")
             axes.set(xlabel="training steps", ylabel=label)
+            fit_lines(axes)
         share_legend(figure, axes_of)
         stretch = max(line.stretch for _, lines, dotted in shown for line in (*lines, *dotted))
         if stretch > 1:

@@ -167,6 +167,17 @@ def test_a_seed_is_told_by_the_seeds_that_differ(tmp_path):
     assert [result(run, group, Measure()).seed for run in group.runs] == ["3", "4"]
 
 
+def test_a_run_by_itself_shows_the_seed_that_it_was_given(tmp_path):
+    runs = find_runs(
+        [
+            str(write_run(tmp_path / "given", steps([0.5]), ["quickstart.seed=3"], data__other_seed=9)),
+            str(write_run(tmp_path / "default", steps([0.5]), data__other_seed=9)),
+            str(write_log(tmp_path / "cero-seed7.jsonl", steps([0.5]))),
+        ]
+    )
+    assert [result(run, Group("one", (run,)), Measure()).seed for run in runs] == ["3", "", "7"]
+
+
 # ---------------------------------------------------------------------- spread
 
 

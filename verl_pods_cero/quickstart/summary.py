@@ -51,7 +51,7 @@ def table(progress: Curve, shares: Shares) -> str:
 
 def draw(progress: Curve, shares: Shares, path: Path) -> None:
     """Draw accuracy against time and rollouts, and where the time went."""
-    from verl_pods_cero.reports.drawing import canvas, show_as_time
+    from verl_pods_cero.reports.drawing import COLOURS, canvas, show_as_time
     from verl_pods_cero.reports.figures import draw_accuracy
 
     with canvas(10.5, 3.2, 1, 3) as (figure, (over_time, over_rollouts, time_spent)):
@@ -59,7 +59,7 @@ def draw(progress: Curve, shares: Shares, path: Path) -> None:
             draw_accuracy(axes, progress, axis)
             axes.set_ylim(0, 1)
         show_as_time(over_time)
-        bars = time_spent.barh(list(shares), list(shares.values()))
+        bars = time_spent.barh(list(shares), list(shares.values()), color=COLOURS[0])
         time_spent.bar_label(bars, fmt="%.1f s", padding=3)
         time_spent.set(xlabel="seconds", xlim=(0, 1.25 * max(shares.values(), default=1.0)))
         time_spent.grid(axis="y", visible=False)

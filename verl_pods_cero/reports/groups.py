@@ -14,6 +14,9 @@ from verl_pods_cero.reports.runs import FAILED, SEED_IN_NAME, Run, without_seed
 # Names and places do not make another experiment of a run.
 _PLACES = ("trainer.default_local_dir", "trainer.rollout_data_dir", "trainer.validation_data_dir", "quickstart.folder")
 
+IN_NAME = "in the name"
+"""What a seed is called that only the name of a log tells."""
+
 
 @dataclass(frozen=True)
 class Group:
@@ -69,7 +72,7 @@ def seeds_of(run: Run) -> dict[str, str]:
     """Return what tells a run from the others of its group: its seeds by name, or those in the name of its file."""
     seeds = {name: str(value) for name, value in run.job.config.items() if _is_seed(name)}
     in_name = SEED_IN_NAME.findall(str(run.path))
-    return seeds or ({"name": " ".join(in_name)} if in_name else {})
+    return seeds or ({IN_NAME: " ".join(in_name)} if in_name else {})
 
 
 def _is_seed(name: str) -> bool:

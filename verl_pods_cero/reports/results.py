@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from verl_pods_cero.reports.accuracy import Measure
-from verl_pods_cero.reports.groups import Group, seeds_of
+from verl_pods_cero.reports.groups import IN_NAME, Group, seeds_of
 from verl_pods_cero.reports.quantities import progress
 from verl_pods_cero.reports.runs import Run
 
@@ -84,10 +84,11 @@ def result(run: Run, group: Group, measure: Measure) -> Result:
 
 
 def _seed(run: Run, group: Group) -> str:
-    """Return the values of the seeds that differ within a group, or of a single run's."""
+    """Return the values of the seeds that differ within a group, or of those that a single run was given."""
     own = seeds_of(run)
     others = [seeds_of(other) for other in group.runs]
     values = {value for name, value in own.items() if len({seeds.get(name) for seeds in others}) > 1}
-    if not values and len(others) == 1:
-        values = set(own.values())
+    if len(others) == 1:
+        given = {override.lstrip("+").partition("=")[0] for override in run.job.overrides}
+        values = {value for name, value in own.items() if name in given or name == IN_NAME}
     return ", ".join(sorted(value for value in values if not value.startswith("$")))

@@ -36,7 +36,7 @@ def draw_all(folder: Path, summary: Summary, budget: int, title: str) -> list[Pa
     for name, figure in figures.items():
         figure.suptitle(title, fontsize=9, x=0.01, horizontalalignment="left")
         paths.append(folder / f"{name}.png")
-        figure.savefig(paths[-1], dpi=130)
+        figure.savefig(paths[-1], dpi=100)
     return paths
 
 

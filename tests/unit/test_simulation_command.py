@@ -4,8 +4,11 @@ import argparse
 import csv
 import importlib.util
 import json
+import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -245,3 +248,15 @@ def test_the_commands_options_are_known_without_numpy_or_a_plotting_library() ->
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == ""
+
+
+def test_an_interrupted_simulation_writes_nothing(tmp_path: Path) -> None:
+    program = [sys.executable, "-m", "verl_pods_cero.simulation", "--jobs", "2", "--out", str(tmp_path / "out")]
+    with subprocess.Popen(program, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
+        deadline = time.monotonic() + 60
+        while not list(tmp_path.glob(".out-*/made/runs/*.jsonl")) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        os.killpg(process.pid, signal.SIGINT)
+        _, said = process.communicate(timeout=60)
+    assert process.returncode == 130 and "interrupted" in said and "Traceback" not in said
+    assert list(tmp_path.iterdir()) == []

@@ -16,13 +16,13 @@ from verl_pods_cero.core.settings import AllocatorSettings
 from verl_pods_cero.core.utility import greedy_optimum, utility
 from verl_pods_cero.errors import OptionError
 from verl_pods_cero.hooks.metrics import ALLOCATION_METRICS, FILTER_METRICS
+from verl_pods_cero.simulation.command import ALLOCATORS
 from verl_pods_cero.simulation.filters import RULES, filter_groups, filter_measures, variances
 from verl_pods_cero.simulation.logs import write_log
 from verl_pods_cero.simulation.luck import luck
 from verl_pods_cero.simulation.measures import DIFFICULTY, Result, choices, judge
 from verl_pods_cero.simulation.play import Groups, Play, play
 from verl_pods_cero.simulation.players import (
-    DEFAULT,
     OFFLINE,
     OfflineOptimum,
     Player,
@@ -115,7 +115,7 @@ def test_the_offline_optimum_serves_the_candidates_only() -> None:
 def test_no_allocator_has_more_of_the_utility_than_the_offline_optimum() -> None:
     for sizes in (SIZES, Sizes(24, 10, 8, budget=1600, lam=2.0)):
         share = {
-            player.label: judged(player.label, sizes).numbers["utility_share"] for player in parse_players(DEFAULT)
+            player.label: judged(player.label, sizes).numbers["utility_share"] for player in parse_players(ALLOCATORS)
         }
         assert share.pop(OFFLINE) == pytest.approx(1.0)
         assert all(0.5 < value < 1.0 for value in share.values())
@@ -124,7 +124,7 @@ def test_no_allocator_has_more_of_the_utility_than_the_offline_optimum() -> None
 # --- play ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", [*DEFAULT.split(","), "fixed_pacing", "random_matched/epoch"])
+@pytest.mark.parametrize("name", [*ALLOCATORS.split(","), "fixed_pacing", "random_matched/epoch"])
 def test_a_run_spends_its_budget_and_no_more(name: str) -> None:
     run = played(name)
     assert run.groups.rollouts.sum() == run.settings.budget == 1920

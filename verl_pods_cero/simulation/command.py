@@ -11,6 +11,7 @@ from pathlib import Path
 from verl_pods_cero.errors import OptionError, nearest
 
 WORLDS = ("synthetic",)
+ALLOCATORS = "uniform,random_matched,knapsack,greso,cero,cero/epoch,greedy_marginal,offline_optimum"
 SEEDS = 10
 SMOOTHING = 7.0
 PROMPTS = 8960
@@ -33,7 +34,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--recorded", type=Path, metavar="FILE", help='JSON {"prompt": [pass rate at each visit, ...], ...}')
     add("--world", metavar="NAME", help="a made-up world: synthetic (the default without --recorded)")
-    add("--allocators", metavar="A,B,...", help="name or name/schedule, or package.module:Class; default: all known")
+    add(
+        "--allocators",
+        default=ALLOCATORS,
+        metavar="A,...",
+        help="name, name/epoch or package.module:Class (%(default)s)",
+    )
     add("--seeds", type=int, default=SEEDS, metavar="N", help="runs of each allocator (%(default)s)")
     add("--steps", type=int, default=500, metavar="K", help="training steps of a plain run (%(default)s)")
     add("--batch", type=int, metavar="P", help="prompts in a training batch (recorded 128, synthetic 66)")
@@ -53,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the command; return its exit status: 0, 1 for a failed run, 2 for bad use, with the error on stderr."""
+    """Run the command; return its exit status: 0, 1 for a failure, 2 for bad use, 130 if interrupted."""
     missing = [name for name in ("matplotlib", "rich") if importlib.util.find_spec(name) is None]
     if missing:
         fix = "pip install 'verl-pods-cero[report]'"
@@ -70,6 +76,9 @@ def run(args: argparse.Namespace) -> int:
     except (RunError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print("interrupted: nothing was written", file=sys.stderr)
+        return 130
     return 0
 
 

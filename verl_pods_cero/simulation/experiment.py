@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
@@ -129,6 +130,8 @@ _here: list[tuple[Experiment, Path]] = []
 
 
 def _begin(experiment: Experiment, folder: Path) -> None:
+    # An interrupt reaches every process of the terminal: the one that waits for the others answers it.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     _here[:] = [(experiment, folder)]
 
 

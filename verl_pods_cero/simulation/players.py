@@ -22,7 +22,6 @@ Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]
 
 OFFLINE = "offline_optimum"
-DEFAULT = "uniform,random_matched,knapsack,greso,cero,cero/epoch,greedy_marginal,offline_optimum"
 _OPTION = "--allocators"
 
 

@@ -18,7 +18,7 @@ from verl_pods_cero.simulation.command import DEFAULTS, PROMPTS, SMOOTHING, worl
 from verl_pods_cero.simulation.experiment import Experiment, cores, run_all
 from verl_pods_cero.simulation.filters import FILTER_MEASURES
 from verl_pods_cero.simulation.measures import MEASURES, Result
-from verl_pods_cero.simulation.players import DEFAULT, Sizes, parse_players, settings_for
+from verl_pods_cero.simulation.players import Sizes, parse_players, settings_for
 from verl_pods_cero.simulation.recording import Recording, read_recording
 from verl_pods_cero.simulation.summary import summarise
 from verl_pods_cero.simulation.worlds import RecordedWorld
@@ -82,7 +82,7 @@ def _experiment(args: argparse.Namespace, kind: str, recording: Recording | None
         lam=args.lam,
     )
     return Experiment(
-        players=tuple(parse_players(DEFAULT if args.allocators is None else args.allocators)),
+        players=tuple(parse_players(args.allocators)),
         sizes=sizes,
         keeps=_keeps(args.keep, args.n),
         seeds=args.seeds,

@@ -22,7 +22,15 @@ NEEDED = {
         "_dump_generations",
     ),
     "verl.trainer.ppo.v1.trainer_sync": ("PPOTrainerSync",),
-    "verl.trainer.ppo.v1.agent_loop_tq": ("AgentLoopManagerTQ", "AgentLoopWorkerTQ"),
+    "verl.trainer.ppo.v1.agent_loop_tq": (
+        "AgentLoopManagerTQ",
+        "AgentLoopWorkerTQ",
+        "list_of_dict_to_tensordict",
+        "tq",
+    ),
+    "verl.experimental.agent_loop.agent_loop": ("DictConfigWrap", "_agent_loop_registry"),
+    "verl.experimental.agent_loop.agent_loop:AgentLoopWorker": ("_compute_score", "_run_agent_loop"),
+    "verl.experimental.agent_loop.single_turn_agent_loop": ("SingleTurnAgentLoop",),
     "verl.trainer.ppo.metric_utils": (
         "compute_data_metrics",
         "compute_throughout_metrics",

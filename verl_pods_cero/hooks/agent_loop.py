@@ -1,7 +1,8 @@
-"""Agent loops that leave a rollout's values where the driver can read them cheaply.
+"""Agent loops that leave a rollout's values where the driver can read them cheaply, and cost less themselves.
 
 verl stores a reward as the last entry of a tensor as long as the response. The workers here
-store it, and what the filter ranks by, once more as a few numbers a rollout.
+store it, and what the filter ranks by, once more as a few numbers a rollout. Many rollouts a
+prompt are PODS' trade: what verl does anew for each of them, and need not, is done once here.
 """
 
 from __future__ import annotations
@@ -10,15 +11,23 @@ from typing import Any
 
 import ray
 import torch
+from verl.experimental.agent_loop.agent_loop import DictConfigWrap, _agent_loop_registry
+from verl.experimental.agent_loop.single_turn_agent_loop import SingleTurnAgentLoop
+from verl.trainer.ppo.v1 import agent_loop_tq
 from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopManagerTQ, AgentLoopWorkerTQ
+from verl.utils.rollout_trace import RolloutTraceConfig
 
 from verl_pods_cero.config import PodsCeroOptions, parse
+from verl_pods_cero.hooks.combined_writes import CombinedWrites
 
 VALUES_FIELD = "pods_cero_values"
 OUTCOME_KEY = "acc"
 
 # The columns of VALUES_FIELD; NaN where the scorer gave none.
 REWARD, RANKING, OUTCOME, SUCCESS = range(4)
+
+# As verl's registry names it. The loops of other names may keep state, and are made anew for every rollout.
+_SINGLE_TURN = f"{SingleTurnAgentLoop.__module__}.{SingleTurnAgentLoop.__qualname__}"
 
 _VerlWorker: Any = AgentLoopWorkerTQ.__ray_metadata__.modified_class
 
@@ -48,13 +57,48 @@ def _number(value: Any) -> float:
 
 
 class ValuesWorker(_VerlWorker):
-    """verl's worker, which also stores `rollout_values` with each row."""
+    """verl's worker, which also stores `rollout_values` with each row, shares loops and combines writes."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         options = parse(self.config)
         assert options is not None, "our trainers choose this worker, and they have options"
         self._pods_cero = options
+        self._single_turn: Any = None
+        # In this process only: the names under which verl's worker makes a batch of its rows, and stores it.
+        agent_loop_tq.list_of_dict_to_tensordict = list
+        agent_loop_tq.tq = CombinedWrites(agent_loop_tq.tq)
+
+    async def _run_agent_loop(
+        self,
+        sampling_params: dict[str, Any],
+        trajectory: dict[str, Any],
+        *,
+        agent_name: str,
+        trace: bool = True,
+        **kwargs: Any,
+    ) -> Any:
+        known = _agent_loop_registry.get(agent_name, {})
+        if known.get("_target_") != _SINGLE_TURN or RolloutTraceConfig.get_backend() is not None:
+            return await super()._run_agent_loop(
+                sampling_params, trajectory, agent_name=agent_name, trace=trace, **kwargs
+            )
+        output = await self._single_turn_loop().run(sampling_params, **kwargs)
+        return await self._agent_loop_postprocess(output, trajectory["validate"], **kwargs)
+
+    def _single_turn_loop(self) -> Any:
+        """Return the one loop of this worker: it keeps nothing of a rollout, and takes longer to build than to run."""
+        if self._single_turn is None:
+            self._single_turn = SingleTurnAgentLoop(
+                trainer_config=DictConfigWrap(self.config),
+                server_manager=self.llm_client,
+                tokenizer=self.tokenizer,
+                processor=self.processor,
+                hf_model_type=self.hf_model_type,
+                dataset_cls=self.dataset_cls,
+                data_config=DictConfigWrap(self.config.data),
+            )
+        return self._single_turn
 
     async def _compute_score(self, outputs: list[Any], kwargs: dict[str, Any]) -> None:
         await super()._compute_score(outputs, kwargs)

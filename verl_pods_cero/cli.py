@@ -13,7 +13,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: arguments without the program's name; the process's own by default.
     """
     import verl_pods_cero
-    from verl_pods_cero import datasets
+    from verl_pods_cero import datasets, reports, simulation
 
     parser = argparse.ArgumentParser(prog="verl-pods-cero", description=verl_pods_cero.__doc__)
     parser.add_argument("--version", action="version", version=verl_pods_cero.__version__)
@@ -21,9 +21,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     commands.add_parser("doctor", help="print what verl, vLLM and Hydra find of the plugin, and what is wrong")
     data = commands.add_parser("data", help="write a data set as verl's parquet rows")
     datasets.add_arguments(data)
+    report = commands.add_parser("report", help="tables and one HTML page of runs, from their logs")
+    reports.add_arguments(report)
+    simulate = commands.add_parser("simulate", help="play allocators and filters without a model")
+    simulation.add_arguments(simulate)
     args = parser.parse_args(argv)
     if args.command == "doctor":
         from verl_pods_cero import doctor
 
         return doctor.run()
-    return datasets.run(args)
+    runs = {"data": datasets.run, "report": reports.run, "simulate": simulation.run}
+    return runs[args.command](args)

@@ -77,15 +77,18 @@ def test_keeping_every_rollout_of_a_uniform_allocation_trains_as_verls_own_train
     assert ours.steps[-1]["cero/budget_left"] == 0
 
 
-def test_a_failing_job_of_a_multirun_leaves_the_others_their_folder_and_ray_session(train):
-    run = train("pods_cero.filter.ranking_key=acc,accuracy", multirun=True)
+def test_a_failing_job_of_a_multirun_leaves_the_others_their_folder_and_ray_session(train, tmp_path, capsys):
+    run = train("pods_cero.filter.ranking_key=accuracy,acc", multirun=True)
     assert run.status != 0
     first, second = (run.folder / str(job) for job in (0, 1))
-    assert [step["pods/rollouts_kept"] for step in read_steps(first)] == [32]
-    assert read_steps(second) == []
+    assert read_steps(first) == []
+    assert [step["pods/rollouts_kept"] for step in read_steps(second)] == [32]
     assert run.output.count("Started a local Ray instance") == 2
-    assert "pods_cero.filter.ranking_key is no key of the scorer's reward_extra_info, got 'accuracy'" in run.output
+    wrong = "pods_cero.filter.ranking_key is no key of the scorer's reward_extra_info, got 'accuracy'"
+    assert wrong in run.output and wrong in (first / "main_ppo.log").read_text()
     assert "did you mean 'acc'? Known: acc, reward, score" in run.output
+    assert cli.main(["report", str(run.folder), "--out", str(tmp_path / "report.html")]) == 0
+    assert wrong in (tmp_path / "report.html").read_text().replace("&#x27;", "'")
 
 
 @pytest.mark.slow
@@ -120,10 +123,12 @@ def test_real_questions_that_all_score_zero_are_said_and_survived_by_two_ranks(t
 
 
 @pytest.mark.slow
-def test_a_step_that_keeps_nothing_is_skipped_and_the_run_goes_on(train):
+def test_a_step_that_keeps_nothing_is_skipped_and_the_run_goes_on(train, tmp_path):
+    scorer = tmp_path / "scorer.py"
+    scorer.write_text("def compute_score(data_source, solution_str, ground_truth, extra_info=None):\n    return 1.0\n")
     run = train(
         "pods_cero.filter.drop_zero_variance=true",
-        "actor_rollout_ref.rollout.temperature=0",
+        f"reward.custom_reward_function.path={scorer}",
         "trainer.total_training_steps=2",
     ).check()
     assert [step["pods/update_skipped"] for step in run.steps] == [1.0, 1.0]

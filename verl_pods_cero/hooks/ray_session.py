@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+import logging
+from typing import TYPE_CHECKING, Any
 
 from hydra.experimental.callback import Callback
+from hydra.types import RunMode
+
+if TYPE_CHECKING:
+    from hydra.core.utils import JobReturn
+    from omegaconf import DictConfig
+
+logger = logging.getLogger(__name__)
 
 
 class RayPerJob(Callback):
@@ -14,9 +22,15 @@ class RayPerJob(Callback):
     multirun would run inside the session of the first, with that one's environment and resources.
     """
 
-    def on_job_end(self, **_kwargs: Any) -> None:
-        """Shut Ray down, if this process started it."""
+    def on_job_end(self, config: DictConfig, job_return: JobReturn, **_kwargs: Any) -> None:
+        """Shut Ray down, if this process started it; log what a job of a multirun failed with."""
         import ray
 
+        # Hydra prints the first failure at the end of the sweep, and logs none.
+        if config.hydra.mode == RunMode.MULTIRUN:
+            try:
+                _ = job_return.return_value
+            except Exception:
+                logger.exception("this job failed; the sweep goes on")
         if ray.is_initialized():
             ray.shutdown()

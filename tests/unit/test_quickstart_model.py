@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from omegaconf import OmegaConf
 import torch
 
 from verl_pods_cero.quickstart import model as models
@@ -131,12 +132,20 @@ def test_a_folder_of_somebody_elses_is_not_replaced(tmp_path):
 
 
 def test_the_recipe_names_its_option_when_its_folder_cannot_be_made(tmp_path):
-    from omegaconf import OmegaConf
-
     (tmp_path / "file").touch()
-    config = OmegaConf.create({"quickstart": {"folder": f"{tmp_path}/file/made", "seed": 0}})
+    config = OmegaConf.create({"quickstart": {"folder": f"{tmp_path}/file/made", "seed": 0, "give_up": [0.1] * 4}})
     with pytest.raises(SystemExit, match=r"quickstart\.folder must be .* Fix: set quickstart\.folder"):
         PrepareQuickstart().on_job_start(config)
+
+
+@pytest.mark.parametrize("shares", [[0.1, 0.2], [0.1, 0.2, 0.3, 1.5], [0.1, 0.2, 0.3, "often"], None])
+def test_shares_of_giving_up_that_are_none_are_refused_by_name(tmp_path, shares):
+    config = OmegaConf.create({"quickstart": {"seed": 0, "folder": str(tmp_path / "new"), "give_up": shares}})
+    with pytest.raises(
+        SystemExit, match=r"quickstart\.give_up must be 4 numbers from 0 to 1, got .* Fix: one for each"
+    ):
+        PrepareQuickstart().on_job_start(config)
+    assert not (tmp_path / "new").exists()
 
 
 @pytest.mark.timeout(300)

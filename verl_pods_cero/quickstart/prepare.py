@@ -16,6 +16,7 @@ from typing import Any
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 
+from verl_pods_cero.errors import OptionError
 from verl_pods_cero.quickstart.model import ModelSettings
 
 FOLDER_VARIABLE = "VERL_PODS_CERO_CACHE"
@@ -118,17 +119,33 @@ def _make(folder: Path, settings: Settings) -> None:
     (folder / RECORD).write_text(json.dumps(record, indent=2) + "\n")
 
 
+def requested(options: DictConfig) -> Settings:
+    """Read what a recipe's `quickstart` node asks for.
+
+    Raises:
+        OptionError: give_up is not a share for each level of difficulty.
+    """
+    levels = len(ModelSettings().give_up)
+    shares = tuple(options.get("give_up") or ())
+    if len(shares) != levels or not all(isinstance(g, (int, float)) and 0.0 <= g <= 1.0 for g in shares):
+        rule, fix = f"must be {levels} numbers from 0 to 1", "one for each level of difficulty, from easy to hard"
+        raise OptionError("quickstart.give_up", rule, list(shares), fix)
+    return Settings(seed=options.seed, model=ModelSettings(give_up=tuple(float(g) for g in shares)))
+
+
 class PrepareQuickstart(Callback):
     """The Hydra callback that prepares the quickstart before verl's `main` looks for its files."""
 
     def on_job_start(self, config: DictConfig, **kwargs: Any) -> None:  # noqa: ARG002
-        """Prepare `config.quickstart.folder` with `config.quickstart.seed`.
+        """Prepare `config.quickstart.folder` with the node's settings.
 
         Raises:
             SystemExit: that failed. Hydra turns any other exception of a callback into a warning.
         """
         try:
-            ensure_prepared(Path(config.quickstart.folder), Settings(seed=config.quickstart.seed))
+            ensure_prepared(Path(config.quickstart.folder), requested(config.quickstart))
+        except OptionError as error:
+            raise SystemExit(str(error)) from error
         except OSError as error:
             raise SystemExit(
                 f"quickstart.folder must be a folder that is new, or made by this command, and can be written, got "

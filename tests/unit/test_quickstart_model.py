@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from omegaconf import OmegaConf
 import torch
+from omegaconf import OmegaConf
 
 from verl_pods_cero.quickstart import model as models
 from verl_pods_cero.quickstart.prepare import PrepareQuickstart, Settings, ensure_prepared, is_prepared

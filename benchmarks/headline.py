@@ -1,0 +1,142 @@
+"""The headline on a CPU: GRPO, PODS and CERO at equal rollouts and on one core each, over seeds.
+
+    make reproduce
+    python benchmarks/headline.py [--seeds 5] [--arms grpo,pods] [--jobs 2]
+
+Every run is the stock command on the model and data of `cero_cpu`. A finished run leaves a short log in `--results` (a
+line a step, the metrics below, four digits) and is never made again, so the whole can be stopped and go on later.
+`verl-pods-cero report` reads these logs. With `--jobs N`, N runs go side by side, each pinned to one core: all arms
+then have the same machine, whatever runs beside them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shlex
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+PROMPTS, SMALL, LARGE, BUDGET = 8, 8, 32, 7680
+
+BASE = [
+    f"data.train_batch_size={PROMPTS}",
+    "actor_rollout_ref.actor.ppo_mini_batch_size=2",
+    "actor_rollout_ref.actor.optim.lr=5e-5",
+]
+PLAIN = ["pods_cero.allocator.enable=false"]
+FILTER = ["pods_cero.filter.enable=true", f"pods_cero.filter.keep={SMALL}"]
+
+# Name: rollouts a prompt, and what sets the arm apart. The first is the baseline.
+ARMS: dict[str, tuple[int, list[str]]] = {
+    "grpo": (SMALL, PLAIN),
+    "grpo_all": (LARGE, PLAIN),
+    "pods": (LARGE, [*PLAIN, *FILTER]),
+    "pods_random": (LARGE, [*PLAIN, *FILTER, "pods_cero.filter.rule=random"]),
+    "pods_max_reward": (LARGE, [*PLAIN, *FILTER, "pods_cero.filter.rule=max_reward"]),
+    "pods_percentile": (LARGE, [*PLAIN, *FILTER, "pods_cero.filter.rule=percentile"]),
+    "cero": (SMALL, []),
+    "random_matched": (SMALL, ["pods_cero.allocator.name=random_matched"]),
+    "pods_cero": (LARGE, FILTER),
+}
+
+KEPT_EXACT = ("training/global_step", "pods/rollouts_generated", "pods/rollouts_kept", "cero/rollouts")
+KEPT = ("timing_s/", "val-core/", "critic/score/mean", "cero/", "actor/grad_norm", "pods/zero_variance_fraction")
+
+
+def steps(n: int) -> int:
+    """Training steps in which n rollouts a prompt use up the budget."""
+    return BUDGET // (PROMPTS * n)
+
+
+def command(arm: str, seed: int, folder: Path) -> list[str]:
+    """The stock command of one run; validations come every 320 rollouts, and at least a step apart."""
+    n, overrides = ARMS[arm]
+    every = max(1, 512 // (PROMPTS * n))
+    return [
+        *(sys.executable, "-m", "verl.trainer.main_ppo", "--config-name=cero_cpu", f"hydra.run.dir={folder}"),
+        *(*BASE, f"quickstart.seed={seed}", f"actor_rollout_ref.rollout.n={n}", *overrides),
+        *(f"trainer.total_training_steps={steps(n)}", f"trainer.test_freq={every}", "trainer.experiment_name=log"),
+    ]
+
+
+def shortened(line: str, n: int) -> dict[str, Any] | None:
+    """One line of verl's file logger with the metrics that the report draws; plain runs get their rollouts."""
+    record = json.loads(line)
+    data = {
+        key: value if key in KEPT_EXACT else float(f"{value:.4g}")
+        for key, value in record["data"].items()
+        if key in KEPT_EXACT or key.startswith(KEPT)
+    }
+    if "training/global_step" in data and "cero/rollouts" not in data:
+        # verl logs no number of rollouts; a plain step has all of its prompts'.
+        data.setdefault("pods/rollouts_generated", PROMPTS * n)
+        data.setdefault("pods/rollouts_kept", PROMPTS * n)
+    return {"step": record["step"], "data": data} if data else None
+
+
+def run(arm: str, seed: int, options: argparse.Namespace, core: int | None) -> bool:
+    """Make one run unless its log is there; say whether it is now."""
+    kept = options.results / f"{arm}-seed{seed}.jsonl"
+    if kept.exists():
+        return True
+    folder = (options.outputs / f"{arm}-seed{seed}_{time.strftime('%Y%m%d-%H%M%S')}").resolve()
+    folder.mkdir(parents=True)
+    line = command(arm, seed, folder)
+    print("$ " + shlex.join(["python", *line[1:]]), flush=True)
+    start = time.monotonic()
+    with (folder / "output.log").open("w") as log:
+        pin = None if core is None else lambda: os.sched_setaffinity(0, {core})
+        status = subprocess.run(line, stdout=log, stderr=subprocess.STDOUT, preexec_fn=pin).returncode
+    print(f"{arm} seed {seed}: status {status} after {time.monotonic() - start:.0f} s", flush=True)
+    if status:
+        print(f"  see {folder}/output.log", file=sys.stderr)
+        return False
+    records = [shortened(line, ARMS[arm][0]) for line in (folder / "verl_pods_cero/log.jsonl").read_text().splitlines()]
+    options.results.mkdir(parents=True, exist_ok=True)
+    part = kept.with_suffix(".part")
+    part.write_text("".join(json.dumps(each) + "\n" for each in records if each))
+    part.rename(kept)
+    return True
+
+
+def main() -> int:
+    """Make what is missing, seed by seed, so that a part of it compares all arms."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, default=5, metavar="N")
+    parser.add_argument("--arms", default=",".join(ARMS), metavar="A,...")
+    parser.add_argument("--jobs", type=int, default=2, metavar="N", help="runs side by side, one core each (2)")
+    parser.add_argument("--results", type=Path, default=Path("docs/results/headline"))
+    parser.add_argument("--outputs", type=Path, default=Path("outputs/headline"))
+    options = parser.parse_args()
+    arms = options.arms.split(",")
+    if unknown := sorted(set(arms) - set(ARMS)):
+        parser.error(f"unknown arms {', '.join(unknown)}; known: {', '.join(ARMS)}")
+    cores = sorted(os.sched_getaffinity(0))
+    if not 1 <= options.jobs <= len(cores):
+        parser.error(f"--jobs must be from 1 to {len(cores)}, the cores of this machine, got {options.jobs}")
+    free, lock = list(cores[: options.jobs]), threading.Lock()
+
+    def on_a_core(task: tuple[int, str]) -> bool:
+        seed, arm = task
+        with lock:
+            core = free.pop()
+        try:
+            return run(arm, seed, options, core if options.jobs > 1 else None)
+        finally:
+            with lock:
+                free.append(core)
+
+    with ThreadPoolExecutor(options.jobs) as pool:
+        done = list(pool.map(on_a_core, [(seed, arm) for seed in range(options.seeds) for arm in arms]))
+    return 0 if all(done) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

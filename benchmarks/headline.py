@@ -25,6 +25,9 @@ from typing import Any
 
 PROMPTS, SMALL, LARGE, BUDGET = 8, 8, 32, 7680
 
+# Rollouts between validations, a whole number of steps in every arm.
+VALIDATED = 512
+
 BASE = [
     f"data.train_batch_size={PROMPTS}",
     "actor_rollout_ref.actor.ppo_mini_batch_size=2",
@@ -56,9 +59,9 @@ def steps(n: int) -> int:
 
 
 def command(arm: str, seed: int, folder: Path) -> list[str]:
-    """The stock command of one run; validations come every 320 rollouts, and at least a step apart."""
+    """The stock command of one run."""
     n, overrides = ARMS[arm]
-    every = max(1, 512 // (PROMPTS * n))
+    every = VALIDATED // (PROMPTS * n)
     return [
         *(sys.executable, "-m", "verl.trainer.main_ppo", "--config-name=cero_cpu", f"hydra.run.dir={folder}"),
         *(*BASE, f"quickstart.seed={seed}", f"actor_rollout_ref.rollout.n={n}", *overrides),

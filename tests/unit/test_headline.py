@@ -1,0 +1,59 @@
+"""The arms of the headline: recipes that compose, and are equal where they are to be compared."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from verl.utils.config import validate_config
+
+from benchmarks.headline import ARMS, BUDGET, PROMPTS, VALIDATED, command, shortened, steps
+from tests.unit.test_recipes import compose_recipe, many_rows  # noqa: F401 - a fixture
+
+
+def composed(arm, data_file):
+    overrides = [o for o in command(arm, 3, Path("run"))[3:] if not o.startswith(("--", "hydra."))]
+    return compose_recipe("cero_cpu", data_file, *overrides)
+
+
+@pytest.mark.parametrize("arm", ARMS)
+def test_an_arm_passes_verls_checks_and_ours_and_spends_the_common_budget(arm, many_rows):  # noqa: F811
+    config = composed(arm, many_rows)
+    validate_config(config, use_reference_policy=False, use_critic=False)
+    n, total = config.actor_rollout_ref.rollout.n, config.trainer.total_training_steps
+    assert total == steps(n) and total * PROMPTS * n == BUDGET
+    assert config.trainer.test_freq * PROMPTS * n == VALIDATED
+    assert config.quickstart.seed == 3
+
+
+def test_arms_differ_in_the_method_only(many_rows):  # noqa: F811
+    def rest(arm):
+        config = composed(arm, many_rows)
+        config.pods_cero = None
+        config.actor_rollout_ref.rollout.n = config.trainer.total_training_steps = config.trainer.test_freq = None
+        return config
+
+    first, *others = map(rest, ARMS)
+    assert all(other == first for other in others)
+
+
+def test_a_short_log_has_the_metrics_of_the_report_and_the_rollouts_of_plain_runs():
+    data = {
+        "training/global_step": 7,
+        "timing_s/step": 1.23456789,
+        "actor/entropy": 0.5,
+        "val-core/sums/acc/mean@1": 0.25,
+    }
+    short = shortened(json.dumps({"step": 7, "data": data}), n=8)
+    assert short == {
+        "step": 7,
+        "data": {
+            "training/global_step": 7,
+            "timing_s/step": 1.235,
+            "val-core/sums/acc/mean@1": 0.25,
+            "pods/rollouts_generated": 64,
+            "pods/rollouts_kept": 64,
+        },
+    }
+    assert shortened(json.dumps({"step": 0, "data": {"actor/entropy": 0.5}}), n=8) is None

@@ -59,4 +59,5 @@ def test_the_recipes_differ_in_what_they_are_about(many_rows):
         "uniform_cpu": (False, True, "uniform"),
         "random_matched_cpu": (False, True, "random_matched"),
         "pods_cero_cpu": (True, True, "cero"),
+        "pods_cero_smollm2_cpu": (True, True, "cero"),
     }

@@ -43,10 +43,14 @@ class Settings:
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
+def cache_folder() -> Path:
+    """The folder for all that is made once, as the recipes have it."""
+    return Path(os.environ.get(FOLDER_VARIABLE) or Path.home() / ".cache" / "verl_pods_cero")
+
+
 def default_folder(seed: int = 0) -> Path:
     """The quickstart's folder in the cache: the recipe's `quickstart.folder` unless it is set."""
-    cache = os.environ.get(FOLDER_VARIABLE) or Path.home() / ".cache" / "verl_pods_cero"
-    return Path(cache) / "quickstart" / str(seed)
+    return cache_folder() / "quickstart" / str(seed)
 
 
 def is_prepared(folder: Path, settings: Settings) -> bool:

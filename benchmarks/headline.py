@@ -23,15 +23,15 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-PROMPTS, SMALL, LARGE, BUDGET = 8, 8, 32, 7680
+PROMPTS, SMALL, LARGE, BUDGET = 8, 8, 32, 3840
 
 # Rollouts between validations, a whole number of steps in every arm.
-VALIDATED = 512
+VALIDATED = 256
 
 BASE = [
     f"data.train_batch_size={PROMPTS}",
     "actor_rollout_ref.actor.ppo_mini_batch_size=2",
-    "actor_rollout_ref.actor.optim.lr=5e-5",
+    "actor_rollout_ref.actor.optim.lr=1e-4",
 ]
 PLAIN = ["pods_cero.allocator.enable=false"]
 FILTER = ["pods_cero.filter.enable=true", f"pods_cero.filter.keep={SMALL}"]
@@ -41,12 +41,12 @@ ARMS: dict[str, tuple[int, list[str]]] = {
     "grpo": (SMALL, PLAIN),
     "grpo_all": (LARGE, PLAIN),
     "pods": (LARGE, [*PLAIN, *FILTER]),
-    "pods_random": (LARGE, [*PLAIN, *FILTER, "pods_cero.filter.rule=random"]),
-    "pods_max_reward": (LARGE, [*PLAIN, *FILTER, "pods_cero.filter.rule=max_reward"]),
-    "pods_percentile": (LARGE, [*PLAIN, *FILTER, "pods_cero.filter.rule=percentile"]),
     "cero": (SMALL, []),
     "random_matched": (SMALL, ["pods_cero.allocator.name=random_matched"]),
     "pods_cero": (LARGE, FILTER),
+    "pods_random": (LARGE, [*PLAIN, *FILTER, "pods_cero.filter.rule=random"]),
+    "pods_max_reward": (LARGE, [*PLAIN, *FILTER, "pods_cero.filter.rule=max_reward"]),
+    "pods_percentile": (LARGE, [*PLAIN, *FILTER, "pods_cero.filter.rule=percentile"]),
 }
 
 KEPT_EXACT = ("training/global_step", "pods/rollouts_generated", "pods/rollouts_kept", "cero/rollouts")

@@ -1,0 +1,107 @@
+"""The command that says what a training command would do: its arguments and its run."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from verl_pods_cero.errors import OptionError, PluginError, nearest
+
+if TYPE_CHECKING:
+    from verl_pods_cero.dry_run.composition import Job
+    from verl_pods_cero.reports.contents import Section
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Print what a training command would do in numbers, next to plain GRPO, and start nothing."""
+    # Hydra's own parser reads them, so that they mean what they mean to verl: nothing here is an option of ours,
+    # not even what begins with a dash.
+    parser.prefix_chars = ""
+    parser.usage = f"{parser.prog} --config-name=RECIPE [overrides]"
+    parser.add_argument(
+        "arguments",
+        nargs=argparse.REMAINDER,
+        metavar="arguments",
+        help="what `python -m verl.trainer.main_ppo` would be given; a sweep prints its tables for each job",
+    )
+    parser.set_defaults(usage=parser.format_help)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the command; return its exit status: 0, 1 for a failure or 2 for bad use, with the error on stderr."""
+    if not args.arguments or {"-h", "--help"} & set(args.arguments):
+        print(args.usage(), end="")
+        return 0 if args.arguments else 2
+    try:
+        return _run(args.arguments)
+    except OptionError as error:
+        return _refuse(str(error))
+    except (PluginError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+
+
+def _run(arguments: list[str]) -> int:
+    _require_libraries()
+    from hydra.errors import HydraException, MissingConfigException
+    from omegaconf.errors import OmegaConfBaseException
+
+    from verl_pods_cero.dry_run.composition import compose_jobs
+    from verl_pods_cero.reports.terminal import show
+
+    try:
+        recipe, jobs = compose_jobs(arguments)
+    except MissingConfigException as error:
+        if error.missing_cfg_file is None or not error.options:
+            return _refuse(one_line(error))
+        return _refuse(f"{error.missing_cfg_file} is no configuration. Fix: {nearest(*_choice(error))}.")
+    except (HydraException, OmegaConfBaseException) as error:
+        return _refuse(one_line(error))
+    status = 0
+    for number, job in enumerate(jobs):
+        name = f"{recipe}, job {number}: {' '.join(job.overrides)}" if len(jobs) > 1 else recipe
+        try:
+            sections = _sections(name, job)
+        # whatever verl's checks raise, and they raise more than one kind, is an option that is wrong
+        except (ValueError, AssertionError, TypeError, KeyError, HydraException, OmegaConfBaseException) as error:
+            status = _refuse(f"{name}: {one_line(error)}" if len(jobs) > 1 else one_line(error))
+            continue
+        show(sections)
+    return status
+
+
+def _sections(name: str, job: Job) -> list[Section]:
+    from verl_pods_cero.dry_run.checks import check
+    from verl_pods_cero.dry_run.tables import sections
+
+    return sections(name, check(job.config))
+
+
+def _choice(error: object) -> tuple[str, list[str]]:
+    file, options = getattr(error, "missing_cfg_file", ""), getattr(error, "options", [])
+    return str(file).rpartition("/")[2], [str(option) for option in options]
+
+
+def _require_libraries() -> None:
+    from verl_pods_cero.reports.command import INSTALL
+
+    for name, fix in (("verl", "pip install 'verl>=0.9.1,<0.10'"), ("rich", INSTALL)):
+        if find_spec(name) is None:
+            raise PluginError(f"dry-run needs {name}, which is not installed. Fix: {fix}")
+
+
+def one_line(error: Exception) -> str:
+    r"""Write an error, and the cause where it says nothing itself, on one line.
+
+    >>> one_line(ValueError("Could not override 'a'.\nTo append use +a=1"))
+    "Could not override 'a'. To append use +a=1"
+    """
+    text = str(error) or str(error.__cause__ or type(error).__name__)
+    return " ".join(text.split())
+
+
+def _refuse(message: str) -> int:
+    print(f"error: {message}", file=sys.stderr)
+    return 2

@@ -1,0 +1,145 @@
+"""How many prompts, rollouts and rows a run has, a step and in all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from verl_pods_cero.allocation import allocator_settings, most_steps
+from verl_pods_cero.config import AllocatorOptions
+from verl_pods_cero.core.selection import keep_count
+from verl_pods_cero.core.settings import AllocatorSettings
+from verl_pods_cero.dry_run.checks import Checked
+from verl_pods_cero.errors import OptionError
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+# Allocators whose groups have one size, but for a last one that a limit cuts short.
+_GROUPS_OF_N_MAX = ("cero", "fixed_pacing", "random_matched")
+_GROUPS_OF_N = ("uniform", "greso")
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a run generates and updates on: exact, or the most that it can be.
+
+    Attributes:
+        prompts: of a step.
+        rollouts: generated in a step.
+        rows: rollouts of these in the update.
+        steps: of the run, at most; None where they follow from the training rows, and these are unknown.
+        all_rollouts: of the run, at most.
+        all_rows: of the run, at most.
+        exact: the numbers of a step are no bounds.
+    """
+
+    prompts: int
+    rollouts: int
+    rows: int
+    steps: int | None
+    all_rollouts: int | None
+    all_rows: int | None
+    exact: bool
+
+
+def plain_work(config: DictConfig, data_rows: int | None, keep: int | None = None, *, exact: bool = True) -> Work:
+    """Return what a run without an allocator does: n rollouts for every prompt of the batch.
+
+    Args:
+        config: verl's configuration.
+        data_rows: training rows M, None if unknown.
+        keep: m, or None without the filter.
+        exact: whole groups are never dropped.
+    """
+    prompts, n = int(config.data.train_batch_size), int(config.actor_rollout_ref.rollout.n)
+    steps = _plain_steps(config, data_rows)
+    rollouts, rows = prompts * n, prompts * (n if keep is None else keep)
+    all_rollouts, all_rows = (None, None) if steps is None else (steps * rollouts, steps * rows)
+    return Work(prompts, rollouts, rows, steps, all_rollouts, all_rows, exact)
+
+
+def run_work(checked: Checked) -> tuple[Work | None, AllocatorSettings | None]:
+    """Return what the run does, and its allocator's settings where it has one.
+
+    Returns:
+        No work where an allocator's sizes follow from training rows that are unknown.
+
+    Raises:
+        OptionError: the allocator's sizes do not fit together.
+    """
+    config, options = checked.config, checked.options
+    if options is None:
+        return plain_work(config, checked.data_rows), None
+    keep = None
+    if options.filter.enable:
+        keep = keep_count(config.actor_rollout_ref.rollout.n, options.filter.keep, options.filter.keep_fraction)
+    if not options.allocator.enable:
+        return plain_work(config, checked.data_rows, keep, exact=not options.filter.drop_zero_variance), None
+    if checked.data_rows is None:
+        return None, None
+    settings = allocator_settings(config, options.allocator, checked.data_rows)
+    return _allocated_work(config, options.allocator, settings, keep), settings
+
+
+def group_size(name: str, settings: AllocatorSettings) -> int:
+    """Return the rollouts of a prompt that an allocator serves; the unit where they differ from prompt to prompt."""
+    if name in _GROUPS_OF_N_MAX:
+        return settings.n_max_units * settings.unit
+    return settings.n if name in _GROUPS_OF_N else settings.unit
+
+
+def most_rows(rollouts: int, group: int, keep: int | None) -> int:
+    """Return the rows of an update on groups of one size and a smaller last one.
+
+    Formula:
+        floor(rollouts / group) min(m, group) + min(m, rollouts mod group). Smaller groups lose fewer rollouts, so
+        that this bounds the rows of larger ones as well.
+
+    >>> most_rows(528, group=8, keep=4), most_rows(20, group=8, keep=4), most_rows(20, group=8, keep=None)
+    (264, 12, 20)
+    """
+    if keep is None:
+        return rollouts
+    whole, rest = divmod(rollouts, group)
+    return whole * min(keep, group) + min(keep, rest)
+
+
+def _allocated_work(
+    config: DictConfig, options: AllocatorOptions, settings: AllocatorSettings, keep: int | None
+) -> Work:
+    group = group_size(options.name, settings)
+    capacity = settings.capacity_units * settings.unit
+    if settings.schedule == "round":
+        prompts, rollouts = -(-capacity // group), capacity
+        rows = most_rows(capacity, group, keep)
+    else:
+        # A step of an epoch is a number of prompts: it is largest where each of them gets the most.
+        largest = settings.n if options.name in _GROUPS_OF_N else settings.n_max_units * settings.unit
+        prompts = settings.batch_prompts
+        rollouts, rows = prompts * largest, most_rows(prompts * largest, largest, keep)
+    steps = most_steps(settings)
+    if options.budget is not None and config.trainer.total_training_steps is not None:
+        steps = min(steps, int(config.trainer.total_training_steps))
+    all_rollouts = min(settings.budget, steps * rollouts)
+    # Every full round may end with a group that the capacity cut short.
+    full_rounds, rest = divmod(all_rollouts, capacity)
+    all_rows = full_rounds * most_rows(capacity, group, keep) + most_rows(rest, group, keep)
+    return Work(prompts, rollouts, rows, steps, all_rollouts, min(all_rows, steps * rows), exact=False)
+
+
+def _plain_steps(config: DictConfig, data_rows: int | None) -> int | None:
+    """Return the steps of verl's loop, which ends with its steps or its epochs, whichever are fewer."""
+    given = config.trainer.total_training_steps
+    if data_rows is None:
+        return None if given is None else int(given)
+    prompts = int(config.data.train_batch_size)
+    if prompts > data_rows:
+        raise OptionError(
+            "data.train_batch_size",
+            f"must be at most the number of rows in data.train_files ({data_rows})",
+            prompts,
+            f"use {data_rows} or less",
+        )
+    epochs = data_rows // prompts * int(config.trainer.total_epochs)
+    return epochs if given is None else min(int(given), epochs)

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 
 Ints = npt.NDArray[np.int64]
 
+# The allocators whose groups have one size, but for the last of a round.
+GROUPS_OF_N_MAX = ("cero", "fixed_pacing", "random_matched")
+GROUPS_OF_N = ("uniform", "greso")
+
 # Sets the stream of shuffles apart from the allocator's own, which has the same seed.
 _SHUFFLE = 1
 
@@ -53,16 +57,36 @@ def allocator_settings(config: DictConfig, options: AllocatorOptions, num_prompt
     )
 
 
-def most_steps(settings: AllocatorSettings) -> int:
-    """Return a bound on the run's training steps, which the learning-rate schedule is laid over.
+def group_size(name: str, settings: AllocatorSettings) -> int:
+    """Return the rollouts of a prompt that an allocator serves; the unit where they differ from prompt to prompt."""
+    if name in GROUPS_OF_N_MAX:
+        return settings.n_max_units * settings.unit
+    return settings.n if name in GROUPS_OF_N else settings.unit
 
-    A `round` run has a step a round. An `epoch` run splits a round over steps of `batch_prompts` prompts: as many
-    as the budget fills, and one more a round for the remainder.
+
+def most_steps(settings: AllocatorSettings, group: int | None = None) -> int:
+    """Return a bound on the training steps that an allocator's rounds make.
+
+    Formula:
+        a `round` run has a step a round. An `epoch` run splits a round over steps of batch_prompts prompts: as many
+        as the budget has groups for, and one more a round for the remainder.
+
+    Args:
+        settings: of the run.
+        group: rollouts of a prompt that is served, `group_size`; the unit, which bounds them all, by default.
     """
     if settings.schedule == "round":
         return settings.rounds
-    full = settings.batch_prompts * settings.n_max_units * settings.unit
-    return math.ceil(settings.budget / full) + settings.rounds
+    prompts = min(settings.budget // (group or settings.unit), settings.rounds * settings.num_prompts)
+    return math.ceil(prompts / settings.batch_prompts) + settings.rounds
+
+
+def run_steps(config: DictConfig, options: AllocatorOptions, settings: AllocatorSettings) -> int:
+    """Return the most steps of a run, over which the learning rate's schedule is laid."""
+    steps = most_steps(settings, group_size(options.name, settings))
+    if options.budget is not None and config.trainer.total_training_steps is not None:
+        return min(steps, int(config.trainer.total_training_steps))
+    return steps
 
 
 class StepPlanner:

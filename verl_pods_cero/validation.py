@@ -174,7 +174,7 @@ def _check_allocator(config: DictConfig, options: AllocatorOptions) -> None:
         if value:
             rule = f"generates rollouts outside the budget, and {ROOT}.allocator.enable=true keeps one"
             raise OptionError(option, rule, value, "set it to false, or turn the allocator off")
-    rows = _training_rows(config)
+    rows = training_rows(config)
     if rows is None:  # remote files or a data set of the user's own: checked when it is loaded
         return
     allocator = create_allocator(options.name, allocator_settings(config, options, rows))
@@ -184,11 +184,11 @@ def _check_allocator(config: DictConfig, options: AllocatorOptions) -> None:
         raise OptionError(f"{ROOT}.allocator.dump_prompts", rule, True, fix)
 
 
-def _training_rows(config: DictConfig) -> int | None:
+def training_rows(config: DictConfig) -> int | None:
     """Return the rows of the training files, or None where they cannot be counted from here."""
     import pyarrow.parquet as pq
 
-    paths = [os.path.expanduser(path) for path in _paths(config.data.train_files)]  # noqa: PTH111
+    paths = [os.path.expanduser(path) for path in data_paths(config.data.train_files)]  # noqa: PTH111
     local = all(path.endswith(".parquet") and "://" not in path for path in paths)
     if not paths or not local or (config.data.get("custom_cls") or {}).get("path"):
         return None
@@ -201,7 +201,7 @@ def _check_data_files(config: DictConfig) -> None:
     own_dataset = bool((config.data.get("custom_cls") or {}).get("path"))
     needed = (config.data.prompt_key, "data_source", "reward_model")
     for split in ("train_files", "val_files"):
-        for path in _paths(config.data[split]):
+        for path in data_paths(config.data[split]):
             if "://" in path:  # remote: verl copies it itself
                 continue
             option = f"data.{split}"
@@ -221,11 +221,12 @@ def _check_rewards(config: DictConfig) -> None:
         return
     from verl_pods_cero.rewards import check_setup
 
-    files = _paths(config.data.train_files) + _paths(config.data.val_files)
+    files = data_paths(config.data.train_files) + data_paths(config.data.val_files)
     check_setup(files, **(reward.get("reward_kwargs") or {}))
 
 
-def _paths(files: Any) -> list[str]:
+def data_paths(files: Any) -> list[str]:
+    """Return the paths of a data option, which may be one, several or none."""
     if files is None:
         return []
     return [str(files)] if isinstance(files, str) else [str(path) for path in files]

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from tests.unit.test_rollouts import make_rollouts
-from verl_pods_cero.allocation import StepPlanner, allocator_settings, most_steps
+from verl_pods_cero.allocation import StepPlanner, allocator_settings, group_size, most_steps
 from verl_pods_cero.config import AllocatorOptions
-from verl_pods_cero.core.allocators import Allocation, create_allocator
+from verl_pods_cero.core.allocators import KNOWN, Allocation, create_allocator
 from verl_pods_cero.core.settings import AllocatorSettings
 from verl_pods_cero.errors import OptionError
 from verl_pods_cero.hooks.agent_loop import SUCCESS
@@ -52,6 +52,22 @@ def test_a_run_ends_and_never_overspends(name, loader):
     assert planner.allocator.spent <= planner.settings.budget if loader else planner.allocator.remaining == 0
     assert len(steps) <= most_steps(planner.settings)
     assert all(len(step) for step in steps), "no step without a prompt"
+
+
+@pytest.mark.parametrize("name", sorted(KNOWN))
+@pytest.mark.parametrize("schedule", ["round", "epoch"])
+def test_a_run_ends_within_the_steps_that_the_learning_rate_is_laid_over(name, schedule):
+    settings = AllocatorSettings(
+        num_prompts=30,
+        budget=20 * 6 * 8,
+        rounds=4 if schedule == "epoch" else 20,
+        batch_prompts=6,
+        n=8,
+        n_max=12,
+        schedule=schedule,
+    )
+    steps = play(StepPlanner(create_allocator(name, settings), settings))
+    assert len(steps) <= most_steps(settings, group_size(name, settings)) <= most_steps(settings)
 
 
 def test_uniform_over_the_loader_is_plain_grpo_in_verls_order():

@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from verl_pods_cero.config import PodsCeroOptions, parse
-from verl_pods_cero.validation import _paths, _training_rows
+from verl_pods_cero.validation import data_paths, training_rows
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -83,7 +83,7 @@ def _without_missing_files(config: DictConfig) -> tuple[DictConfig, dict[str, li
     present = config.copy()
     missing = {}
     for split in _SPLITS:
-        local = [path for path in _paths(config.data[split]) if "://" not in path]
+        local = [path for path in data_paths(config.data[split]) if "://" not in path]
         gone = [path for path in local if not os.path.exists(os.path.expanduser(path))]  # noqa: PTH110, PTH111
         if gone:
             missing[f"data.{split}"] = gone
@@ -99,7 +99,7 @@ def _rows(config: DictConfig, present: DictConfig, missing: dict[str, list[str]]
     if "quickstart" in config:
         fix = "make them with `python -m verl_pods_cero.quickstart prepare`, as the first run does itself"
     most = int(config.data.get("train_max_samples", -1) or -1)
-    rows: Any = _training_rows(present)
+    rows: Any = training_rows(present)
     if rows is None and most > 0:
         notes.append(f"The training rows are taken to be data.train_max_samples={most:,}.")
         return most, notes

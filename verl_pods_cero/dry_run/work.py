@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from verl_pods_cero.allocation import allocator_settings, most_steps
+from verl_pods_cero.allocation import GROUPS_OF_N, allocator_settings, group_size, run_steps
 from verl_pods_cero.config import AllocatorOptions
 from verl_pods_cero.core.selection import keep_count
 from verl_pods_cero.core.settings import AllocatorSettings
@@ -14,10 +14,6 @@ from verl_pods_cero.errors import OptionError
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
-
-# Allocators whose groups have one size, but for a last one that a limit cuts short.
-_GROUPS_OF_N_MAX = ("cero", "fixed_pacing", "random_matched")
-_GROUPS_OF_N = ("uniform", "greso")
 
 
 @dataclass(frozen=True)
@@ -82,13 +78,6 @@ def run_work(checked: Checked) -> tuple[Work | None, AllocatorSettings | None]:
     return _allocated_work(config, options.allocator, settings, keep), settings
 
 
-def group_size(name: str, settings: AllocatorSettings) -> int:
-    """Return the rollouts of a prompt that an allocator serves; the unit where they differ from prompt to prompt."""
-    if name in _GROUPS_OF_N_MAX:
-        return settings.n_max_units * settings.unit
-    return settings.n if name in _GROUPS_OF_N else settings.unit
-
-
 def most_rows(rollouts: int, group: int, keep: int | None) -> int:
     """Return the rows of an update on groups of one size and a smaller last one.
 
@@ -115,12 +104,10 @@ def _allocated_work(
         rows = most_rows(capacity, group, keep)
     else:
         # A step of an epoch is a number of prompts: it is largest where each of them gets the most.
-        largest = settings.n if options.name in _GROUPS_OF_N else settings.n_max_units * settings.unit
+        largest = settings.n if options.name in GROUPS_OF_N else settings.n_max_units * settings.unit
         prompts = settings.batch_prompts
         rollouts, rows = prompts * largest, most_rows(prompts * largest, largest, keep)
-    steps = most_steps(settings)
-    if options.budget is not None and config.trainer.total_training_steps is not None:
-        steps = min(steps, int(config.trainer.total_training_steps))
+    steps = run_steps(config, options, settings)
     all_rollouts = min(settings.budget, steps * rollouts)
     # Every full round may end with a group that the capacity cut short.
     full_rounds, rest = divmod(all_rollouts, capacity)

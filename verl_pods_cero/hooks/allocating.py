@@ -11,7 +11,7 @@ from tensordict import TensorDict
 from transfer_queue import KVBatchMeta
 from verl.utils.debug import marked_timer
 
-from verl_pods_cero.allocation import StepPlanner, allocator_settings, most_steps
+from verl_pods_cero.allocation import StepPlanner, allocator_settings, run_steps
 from verl_pods_cero.config import PodsCeroOptions
 from verl_pods_cero.core.allocators import create_allocator
 from verl_pods_cero.core.ledger import BudgetedAllocator
@@ -60,9 +60,7 @@ class AllocatorMixin(_Base):
         self._header = checkpoint.state_header(options.name, settings, self.train_dataset, self.config.data.prompt_key)
         # Steps and the learning-rate schedule follow the allocator. Epochs do not count: one
         # never ends, or verl would end the run by the size of the data set.
-        self.total_training_steps = most_steps(settings)
-        if options.budget is not None and self.config.trainer.total_training_steps is not None:
-            self.total_training_steps = min(self.total_training_steps, self.config.trainer.total_training_steps)
+        self.total_training_steps = run_steps(self.config, options, settings)
         self.steps_per_epoch = self.total_training_steps + 1
         with open_dict(self.config):
             for optimizer in (self.config.actor_rollout_ref.actor.optim, self.config.critic.optim):

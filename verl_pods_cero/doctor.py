@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, entry_points, version
@@ -24,7 +25,10 @@ class Finding:
 
 def run() -> int:
     """Print the report and return 0 if nothing is wrong, else 1."""
-    findings = [finding for check in CHECKS for finding in check()]
+    with warnings.catch_warnings():
+        # What verl says of engines that nobody asked for would bury the report.
+        warnings.filterwarnings("ignore", ".*engine is not available", UserWarning)
+        findings = [finding for check in CHECKS for finding in check()]
     width = max(len(finding.subject) for finding in findings)
     for finding in findings:
         mark = "!!" if finding.fix else "ok"
@@ -94,9 +98,12 @@ def _plugin() -> Iterator[Finding]:
 
 
 def _device() -> Iterator[Finding]:
+    import torch
     from verl.utils.device import get_device_name
 
-    yield Finding("device", f"{get_device_name()} (VERL_PLATFORM={os.environ.get('VERL_PLATFORM', 'unset')})")
+    # Without an accelerator verl answers "cuda" all the same, unless a CPU recipe has set the platform.
+    name = get_device_name() if torch.accelerator.is_available() else "cpu, no accelerator found"
+    yield Finding("device", f"{name} (VERL_PLATFORM={os.environ.get('VERL_PLATFORM', 'unset')})")
 
 
 def _recipes() -> Iterator[Finding]:
@@ -106,7 +113,7 @@ def _recipes() -> Iterator[Finding]:
     names = sorted(path.stem for path in folder.glob("*.yaml"))
     yield Finding(
         "recipes",
-        f"{folder}: {', '.join(names) or 'none'}",
+        f"{len(names)} in {folder}",
         "" if names else "pip install verl-pods-cero again: its recipes are missing",
     )
     from hydra._internal.utils import create_config_search_path

@@ -11,7 +11,7 @@ import pytest
 
 from tests.e2e.conftest import read_json_lines, read_steps
 from verl_pods_cero import cli
-from verl_pods_cero.hooks.metrics import FILTER_METRICS
+from verl_pods_cero.metric_names import FILTER_METRICS
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(2000)]
 

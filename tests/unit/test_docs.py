@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from verl_pods_cero.hooks.metrics import ALLOCATION_METRICS, FILTER_METRICS
+from verl_pods_cero.metric_names import ALLOCATION_METRICS, FILTER_METRICS
 
 
 def test_the_table_of_metrics_is_the_one_in_the_code(repository):

@@ -10,9 +10,10 @@ from transfer_queue import KVBatchMeta
 
 from verl_pods_cero.config import FilterOptions, PodsCeroOptions
 from verl_pods_cero.hooks.agent_loop import OUTCOME, RANKING, REWARD, SUCCESS, rollout_values
-from verl_pods_cero.hooks.metrics import FILTER_METRICS, FilterStep, dashboard_metrics, filter_metrics
+from verl_pods_cero.hooks.metrics import FilterStep, dashboard_metrics, filter_metrics
 from verl_pods_cero.hooks.rollout_filter import RolloutFilter
 from verl_pods_cero.hooks.rollouts import Rollouts, RowIndex, keep_rows
+from verl_pods_cero.metric_names import FILTER_METRICS
 
 
 def make_rollouts(groups: dict[str, list[float]], rows_a_session: int = 1, acc: bool = True) -> Rollouts:

@@ -15,7 +15,7 @@ from verl_pods_cero.core.selection import select
 from verl_pods_cero.core.settings import AllocatorSettings
 from verl_pods_cero.core.utility import greedy_optimum, utility
 from verl_pods_cero.errors import OptionError
-from verl_pods_cero.hooks.metrics import ALLOCATION_METRICS, FILTER_METRICS
+from verl_pods_cero.metric_names import ALLOCATION_METRICS, FILTER_METRICS
 from verl_pods_cero.simulation.command import ALLOCATORS
 from verl_pods_cero.simulation.filters import RULES, filter_groups, filter_measures, variances
 from verl_pods_cero.simulation.logs import write_log

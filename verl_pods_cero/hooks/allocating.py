@@ -17,10 +17,10 @@ from verl_pods_cero.core.allocators import create_allocator
 from verl_pods_cero.core.ledger import BudgetedAllocator
 from verl_pods_cero.errors import LOGGER
 from verl_pods_cero.hooks import checkpoint
-from verl_pods_cero.hooks.metrics import allocation_metrics
 from verl_pods_cero.hooks.outcomes import outcome_counts, successes
 from verl_pods_cero.hooks.prompt_pool import PositionStream, position_loader, prompt_batch
 from verl_pods_cero.hooks.rollouts import Rollouts
+from verl_pods_cero.metric_names import allocation_metrics
 
 if TYPE_CHECKING:
     from verl.trainer.ppo.v1 import PPOTrainer as _Base

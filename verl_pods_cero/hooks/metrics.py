@@ -1,8 +1,8 @@
-"""Every metric that the plugin logs: name, definition, computation."""
+"""What the plugin logs of a step, computed from its rollouts; `verl_pods_cero.metric_names` has the definitions."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,61 +19,6 @@ from verl.trainer.ppo.metric_utils import (
 from verl_pods_cero.hooks.rollout_filter import Kept
 from verl_pods_cero.hooks.rollouts import Floats, Mask, Rollouts
 
-FILTER_METRICS: Mapping[str, str] = {
-    "pods/rollouts_generated": "rollouts (sessions) that the step's prompts came back with",
-    "pods/rollouts_kept": "rollouts that the policy was updated on",
-    "pods/prompts": "prompts of the step that came back with a rollout",
-    "pods/prompts_dropped_degenerate": "prompts dropped by drop_zero_variance",
-    "pods/prompts_dropped_single": "prompts dropped because one rollout is no group",
-    "pods/reward_mean_generated": "mean reward of the generated rollouts",
-    "pods/reward_mean_kept": "mean reward of the kept rollouts",
-    "pods/reward_variance_generated": "mean over prompts of the reward's variance among generated rollouts",
-    "pods/reward_variance_kept": "mean over prompts of the reward's variance among kept rollouts",
-    "pods/zero_variance_fraction": "share of prompts whose rollouts all have one ranking value",
-    "pods/all_pass_fraction": "share of prompts whose rollouts all succeed (scorers that report acc)",
-    "pods/all_fail_fraction": "share of prompts whose rollouts all fail (scorers that report acc)",
-    "pods/top_kept": "mean over prompts of k, the rollouts kept from the high end of the ranking",
-    "pods/response_length_generated": "mean tokens of a generated response row",
-    "pods/response_length_kept": "mean tokens of a kept response row",
-    "pods/rows_padded": "rows added so that every rank and mini-batch gets as many",
-    "pods/update_skipped": "1 if nothing was kept and the step made no update, else 0",
-    "timing_s/pods_select": "seconds to read the step's values, choose, and drop rows",
-}
-
-ALLOCATION_METRICS: Mapping[str, str] = {
-    "cero/prompts": "prompts that got rollouts in this step",
-    "cero/rollouts": "rollouts handed out for this step",
-    "cero/effective_prompt_ratio": "share of the prompts of the round closed last that had both successes and failures",
-    "cero/calibration_mae": "mean absolute difference of predicted and observed pass rates in that round",
-    "cero/calibration_brier": "mean squared difference of the predicted pass rate and each outcome in that round",
-    "cero/round": "rounds closed so far",
-    "cero/empty_rounds": "of these, the ones in which no prompt got rollouts",
-    "cero/budget_spent": "rollouts handed out since the run began",
-    "cero/budget_left": "rollouts of the budget that are left",
-    "cero/price": "the price mu of a unit (cero, random_matched, fixed_pacing)",
-    "cero/theta_p10": "first decile over prompts of the dual theta (cero, random_matched, fixed_pacing)",
-    "cero/theta_p50": "median over prompts of theta",
-    "cero/theta_p90": "last decile over prompts of theta",
-    "cero/q_p10": "first decile over prompts of the informativeness q",
-    "cero/q_p50": "median over prompts of q",
-    "cero/q_p90": "last decile over prompts of q",
-    "cero/exposures_p10": "first decile over prompts of the rollouts that a prompt has had",
-    "cero/exposures_p50": "median over prompts of the rollouts that a prompt has had",
-    "cero/exposures_p90": "last decile over prompts of the rollouts that a prompt has had",
-    "cero/explore_easy": "probability of trying an easy prompt that is being skipped (greso)",
-    "cero/explore_hard": "probability of trying a hard prompt that is being skipped (greso)",
-    "timing_s/cero_plan": "seconds to plan the step that follows",
-    "timing_s/cero_update": "seconds to take in the outcomes and move duals and price",
-}
-
-# Allocators are used without a dashboard too; there, these have shorter names.
-_LONGER = {"effective_groups": "effective_prompt_ratio", "spent": "budget_spent", "remaining": "budget_left"}
-
-
-def allocation_metrics(numbers: Mapping[str, float]) -> dict[str, float]:
-    """Name an allocator's numbers as `ALLOCATION_METRICS` does; those of your own allocator keep theirs."""
-    return {f"cero/{_LONGER.get(name, name)}": value for name, value in numbers.items()}
-
 
 @dataclass(frozen=True)
 class FilterStep:
@@ -84,7 +29,7 @@ class FilterStep:
 
 
 def filter_metrics(steps: Sequence[FilterStep], rows_padded: int, update_skipped: bool) -> dict[str, float]:
-    """Compute the `pods/...` metrics of `FILTER_METRICS`.
+    """Compute the `pods/...` metrics of `metric_names.FILTER_METRICS`.
 
     Args:
         steps: the filter's passes in this training step, at least one.

@@ -8,11 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
+from verl_pods_cero.metric_names import allocation_metrics
 from verl_pods_cero.simulation.filters import Filtered, variances
 from verl_pods_cero.simulation.play import Play
-
-# As `verl_pods_cero.hooks.metrics` names them; that module needs verl, and this one must not.
-_LONGER = {"effective_groups": "effective_prompt_ratio", "spent": "budget_spent", "remaining": "budget_left"}
 
 
 def write_log(path: Path, played: Play, filtered: Filtered | None) -> None:
@@ -25,8 +23,7 @@ def write_log(path: Path, played: Play, filtered: Filtered | None) -> None:
     epoch = (np.cumsum(rollouts) - rollouts) // (played.settings.num_prompts * played.settings.n)
     with path.open("w", encoding="utf-8") as file:
         for number, (numbers, row) in enumerate(zip(played.metrics, rows, strict=True)):
-            data = {f"cero/{_LONGER.get(name, name)}": value for name, value in numbers.items()}
-            data |= row
+            data = allocation_metrics(numbers) | row
             data["critic/score/mean"] = float(wins[number] / rollouts[number])
             data["training/epoch"] = float(epoch[number])
             data["training/global_step"] = float(number + 1)

@@ -98,7 +98,42 @@ def test_a_caller_that_was_cancelled_does_not_stop_the_others():
         await asyncio.gather(*tasks, return_exceptions=True)
 
     asyncio.run(run())
-    assert {"train/k0", "train/k2"} <= set(store.rows)
+    assert set(store.rows) == {"train/k0", "train/k2"}
+
+
+def test_a_cancelled_write_leaves_nobody_waiting_and_the_next_one_works():
+    class Cancelled(Store):
+        async def async_kv_batch_put(self, keys, partition_id, fields, tags):
+            if "cancelled" in keys:
+                raise asyncio.CancelledError
+            await super().async_kv_batch_put(keys, partition_id, fields, tags)
+
+    store = Cancelled()
+    writes = CombinedWrites(store)
+
+    async def run():
+        others = (put(writes, "a", row(1), partition="val"), put(writes, "b", row(2)))
+        done = await asyncio.wait_for(
+            asyncio.gather(put(writes, "cancelled", row(1)), *others, return_exceptions=True), timeout=10
+        )
+        await asyncio.wait_for(put(writes, "c", row(1)), timeout=10)
+        return done
+
+    assert all(isinstance(one, asyncio.CancelledError) for one in asyncio.run(run()))
+    assert set(store.rows) == {"train/c"}
+
+
+def test_a_write_without_rows_fails_alone():
+    store = Store()
+    writes = CombinedWrites(store)
+
+    async def run():
+        work = asyncio.gather(put(writes, "none", []), put(writes, "a", row(1)), return_exceptions=True)
+        return await asyncio.wait_for(work, timeout=10)
+
+    done = asyncio.run(run())
+    assert isinstance(done[0], IndexError) and done[1] is None
+    assert set(store.rows) == {"train/a"}
 
 
 def test_everything_else_is_the_stores_own():

@@ -26,8 +26,8 @@ OUTCOME_KEY = "acc"
 # The columns of VALUES_FIELD; NaN where the scorer gave none.
 REWARD, RANKING, OUTCOME, SUCCESS = range(4)
 
-# As verl's registry names it. The loops of other names may keep state, and are made anew for every rollout.
-_SINGLE_TURN = f"{SingleTurnAgentLoop.__module__}.{SingleTurnAgentLoop.__qualname__}"
+# As verl registers it.
+_SINGLE_TURN = {"_target_": f"{SingleTurnAgentLoop.__module__}.{SingleTurnAgentLoop.__qualname__}"}
 
 _VerlWorker: Any = AgentLoopWorkerTQ.__ray_metadata__.modified_class
 
@@ -56,6 +56,15 @@ def _number(value: Any) -> float:
         return float("nan")
 
 
+def can_share_loop(agent_name: str) -> bool:
+    """Whether all rollouts may go through one loop: verl's own for a single turn, which keeps nothing of a rollout.
+
+    A loop of another class may keep state, one that the user configured has arguments, and a trace is opened for
+    each rollout: verl makes these anew.
+    """
+    return _agent_loop_registry.get(agent_name) == _SINGLE_TURN and RolloutTraceConfig.get_backend() is None
+
+
 class ValuesWorker(_VerlWorker):
     """verl's worker, which also stores `rollout_values` with each row, shares loops and combines writes."""
 
@@ -66,8 +75,9 @@ class ValuesWorker(_VerlWorker):
         self._pods_cero = options
         self._single_turn: Any = None
         # In this process only: the names under which verl's worker makes a batch of its rows, and stores it.
-        agent_loop_tq.list_of_dict_to_tensordict = list
-        agent_loop_tq.tq = CombinedWrites(agent_loop_tq.tq)
+        if not isinstance(agent_loop_tq.tq, CombinedWrites):
+            agent_loop_tq.list_of_dict_to_tensordict = list
+            agent_loop_tq.tq = CombinedWrites(agent_loop_tq.tq)
 
     async def _run_agent_loop(
         self,
@@ -78,8 +88,7 @@ class ValuesWorker(_VerlWorker):
         trace: bool = True,
         **kwargs: Any,
     ) -> Any:
-        known = _agent_loop_registry.get(agent_name, {})
-        if known.get("_target_") != _SINGLE_TURN or RolloutTraceConfig.get_backend() is not None:
+        if not can_share_loop(agent_name):
             return await super()._run_agent_loop(
                 sampling_params, trajectory, agent_name=agent_name, trace=trace, **kwargs
             )
@@ -87,7 +96,7 @@ class ValuesWorker(_VerlWorker):
         return await self._agent_loop_postprocess(output, trajectory["validate"], **kwargs)
 
     def _single_turn_loop(self) -> Any:
-        """Return the one loop of this worker: it keeps nothing of a rollout, and takes longer to build than to run."""
+        """Return the one loop of this worker, which takes longer to build than to run."""
         if self._single_turn is None:
             self._single_turn = SingleTurnAgentLoop(
                 trainer_config=DictConfigWrap(self.config),

@@ -23,12 +23,12 @@ class _Write:
     rows: Rows
     tags: list[dict[str, Any]]
     partition_id: str
+    fields: frozenset[str]
     done: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
-    @property
-    def kind(self) -> tuple[str, frozenset[str]]:
-        """Writes of one kind go into one batch: the same partition and the same fields."""
-        return self.partition_id, frozenset(self.rows[0])
+    def joins(self, other: _Write) -> bool:
+        """Whether both can be one batch: the same partition and the same fields."""
+        return (self.partition_id, self.fields) == (other.partition_id, other.fields)
 
     def settle(self, error: Exception | None = None) -> None:
         """Wake whoever waits, unless it was cancelled."""
@@ -42,6 +42,8 @@ class CombinedWrites:
     verl's agent loops write each rollout by itself: four round trips and a thread's wake-up, whatever its size.
     With one write under way at a time, a lone rollout is written at once, and the more of them finish
     together, the more share the next write. Whoever awaits a write still wakes when its rows are stored.
+
+    For one event loop. A write whose caller was cancelled before its turn came is dropped.
 
     Args:
         store: the module `transfer_queue`, or what stands for it; everything but the batched write is its own.
@@ -67,23 +69,29 @@ class CombinedWrites:
             fields: the rows themselves, not yet a TensorDict: making one takes as long for one row as for many.
 
         Raises:
-            Exception: what the store raised for these rows.
+            Exception: what the store raised for these rows; IndexError if there are none.
         """
-        write = _Write(keys, fields, tags, partition_id)
+        write = _Write(keys, fields, tags, partition_id, frozenset(fields[0]))
         self._waiting.append(write)
         if self._writer is None or self._writer.done():
             self._writer = asyncio.create_task(self._write_all())
         await write.done
 
     async def _write_all(self) -> None:
-        while self._waiting:
-            first = self._waiting[0]
-            batch = [write for write in self._waiting if write.kind == first.kind]
-            self._waiting = [write for write in self._waiting if write.kind != first.kind]
-            if len(batch) == 1 or not await self._stored(batch):
-                # One bad row must not cost the others: each then stands or falls by itself.
-                for write in batch:
-                    await self._store_alone(write)
+        batch: list[_Write] = []
+        try:
+            while waiting := [write for write in self._waiting if not write.done.done()]:
+                batch = [write for write in waiting if write.joins(waiting[0])]
+                self._waiting = [write for write in waiting if not write.joins(waiting[0])]
+                if len(batch) == 1 or not await self._stored(batch):
+                    # One bad row must not cost the others: each then stands or falls by itself.
+                    for write in batch:
+                        await self._store_alone(write)
+        finally:
+            # A cancellation gets here with writes that nobody would wake any more.
+            for write in (*batch, *self._waiting):
+                write.done.cancel()
+            self._waiting = []
 
     async def _stored(self, batch: Sequence[_Write]) -> bool:
         try:

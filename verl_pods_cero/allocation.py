@@ -30,7 +30,7 @@ def allocator_settings(config: DictConfig, options: AllocatorOptions, num_prompt
     """Fill in what the options leave to verl's configuration.
 
     Raises:
-        ValueError: the budget, the rounds and the sizes do not fit together.
+        OptionError: the budget, the rounds and the sizes do not fit together.
     """
     n, prompts = int(config.actor_rollout_ref.rollout.n), int(config.data.train_batch_size)
     n_max = n if options.n_max is None else options.n_max

@@ -14,7 +14,8 @@ from xml.etree import ElementTree
 import pytest
 
 from tests.unit.report_runs import CERO, PODS, STEP, TRACEBACK, steps, write_log, write_run, write_sweep
-from verl_pods_cero.reports import add_arguments, command, run
+from verl_pods_cero.command_line import INSTALL
+from verl_pods_cero.reports import add_arguments, run
 
 FIGURES = (
     "Validation accuracy",
@@ -330,9 +331,7 @@ def test_missing_libraries_are_named_with_the_fix(folder, monkeypatch, capsys):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "matplotlib" else object())
     log = write_log(folder / "run.jsonl", [(1, STEP)])
     assert report(log) == 1
-    assert capsys.readouterr().err == (
-        f"error: report needs matplotlib, which is not installed. Fix: {command.INSTALL}\n"
-    )
+    assert capsys.readouterr().err == f"error: report needs matplotlib, which is not installed. Fix: {INSTALL}\n"
 
 
 def test_the_command_imports_nothing_heavy_until_it_runs():

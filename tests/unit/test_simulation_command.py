@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from verl_pods_cero.command_line import INSTALL
 from verl_pods_cero.core.baselines import Uniform
 from verl_pods_cero.simulation import add_arguments, run
 
@@ -239,7 +240,7 @@ def test_without_the_report_extra_the_fix_is_said(
 
     monkeypatch.setattr(importlib.util, "find_spec", find_spec)
     assert simulate(*SMALL, "--out", str(tmp_path / "out")) == 1
-    assert "simulate needs rich. Fix: pip install 'verl-pods-cero[report]'" in capsys.readouterr().err
+    assert capsys.readouterr().err == f"error: simulate needs rich, which is not installed. Fix: {INSTALL}\n"
 
 
 def test_the_commands_options_are_known_without_numpy_or_a_plotting_library() -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from verl_pods_cero.command_line import exit_status
 from verl_pods_cero.datasets.catalog import CATALOG, Catalogued, find
 from verl_pods_cero.datasets.choices import DOMAINS, LEVELS, Selection
 from verl_pods_cero.datasets.instructions import STYLES, load_tokenizer, render
@@ -40,13 +40,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the command; return its exit status: 0, or 2 with the error on stderr."""
-    try:
-        _run(args)
-    except OptionError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    return 0
+    """Run the command; return its exit status: 0, 1 for a failure or 2 for bad use, with the error on stderr."""
+    return exit_status(lambda: _run(args))
 
 
 def _run(args: argparse.Namespace) -> None:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import sys
-from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from verl_pods_cero.errors import OptionError, PluginError, nearest
+from verl_pods_cero.command_line import BAD_USE, exit_status, fail, require
+from verl_pods_cero.errors import nearest
 
 if TYPE_CHECKING:
     from verl_pods_cero.dry_run.composition import Job
@@ -34,17 +33,12 @@ def run(args: argparse.Namespace) -> int:
     if not args.arguments or {"-h", "--help"} & set(args.arguments):
         print(args.usage(), end="")
         return 0 if args.arguments else 2
-    try:
-        return _run(args.arguments)
-    except OptionError as error:
-        return _refuse(str(error))
-    except (PluginError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+    return exit_status(lambda: _run(args.arguments))
 
 
 def _run(arguments: list[str]) -> int:
-    _require_libraries()
+    require("dry-run", ("verl",), "pip install 'verl>=0.9.1,<0.10'")
+    require("dry-run", ("rich",))
     from hydra.errors import HydraException, MissingConfigException
     from omegaconf.errors import OmegaConfBaseException
 
@@ -55,10 +49,10 @@ def _run(arguments: list[str]) -> int:
         recipe, jobs = compose_jobs(arguments)
     except MissingConfigException as error:
         if error.missing_cfg_file is None or not error.options:
-            return _refuse(one_line(error))
-        return _refuse(f"{error.missing_cfg_file} is no configuration. Fix: {nearest(*_choice(error))}.")
+            return fail(one_line(error), BAD_USE)
+        return fail(f"{error.missing_cfg_file} is no configuration. Fix: {nearest(*_choice(error))}.", BAD_USE)
     except (HydraException, OmegaConfBaseException) as error:
-        return _refuse(one_line(error))
+        return fail(one_line(error), BAD_USE)
     status = 0
     for number, job in enumerate(jobs):
         name = f"{recipe}, job {number}: {' '.join(job.overrides)}" if len(jobs) > 1 else recipe
@@ -66,7 +60,7 @@ def _run(arguments: list[str]) -> int:
             sections = _sections(name, job)
         # whatever verl's checks raise, and they raise more than one kind, is an option that is wrong
         except (ValueError, AssertionError, TypeError, KeyError, HydraException, OmegaConfBaseException) as error:
-            status = _refuse(f"{name}: {one_line(error)}" if len(jobs) > 1 else one_line(error))
+            status = fail(f"{name}: {one_line(error)}" if len(jobs) > 1 else one_line(error), BAD_USE)
             continue
         show(sections)
     return status
@@ -84,14 +78,6 @@ def _choice(error: object) -> tuple[str, list[str]]:
     return str(file).rpartition("/")[2], [str(option) for option in options]
 
 
-def _require_libraries() -> None:
-    from verl_pods_cero.reports.command import INSTALL
-
-    for name, fix in (("verl", "pip install 'verl>=0.9.1,<0.10'"), ("rich", INSTALL)):
-        if find_spec(name) is None:
-            raise PluginError(f"dry-run needs {name}, which is not installed. Fix: {fix}")
-
-
 def one_line(error: Exception) -> str:
     r"""Write an error, and the cause where it says nothing itself, on one line.
 
@@ -100,8 +86,3 @@ def one_line(error: Exception) -> str:
     """
     text = str(error) or str(error.__cause__ or type(error).__name__)
     return " ".join(text.split())
-
-
-def _refuse(message: str) -> int:
-    print(f"error: {message}", file=sys.stderr)
-    return 2

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 import time
 from pathlib import Path
 
-from verl_pods_cero.errors import OptionError, PluginError
-
-INSTALL = "pip install 'verl-pods-cero[report]'"
+from verl_pods_cero.command_line import exit_status, require
+from verl_pods_cero.errors import OptionError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,19 +32,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the command; return its exit status: 0, 1 for a failure or 2 for bad use, with the error on stderr."""
-    try:
-        _run(args)
-    except OptionError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except (PluginError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    return 0
+    return exit_status(lambda: _run(args))
 
 
 def _run(args: argparse.Namespace) -> None:
-    _require_libraries()
+    require("report", ("matplotlib", "rich"))
     from verl_pods_cero import __version__
     from verl_pods_cero.reports import csv_files, page, terminal
     from verl_pods_cero.reports.accuracy import choose_measure
@@ -78,14 +68,6 @@ def _run(args: argparse.Namespace) -> None:
     for path, text in texts.items():
         write_whole(path, text)
         print(f"wrote {path}")
-
-
-def _require_libraries() -> None:
-    from importlib.util import find_spec
-
-    missing = [name for name in ("matplotlib", "rich") if find_spec(name) is None]
-    if missing:
-        raise PluginError(f"report needs {' and '.join(missing)}, which is not installed. Fix: {INSTALL}")
 
 
 def _check_output(path: Path, option: str, mark: str, *, overwrite: bool) -> None:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import re
-import sys
 from pathlib import Path
 
+from verl_pods_cero.command_line import exit_status, require
 from verl_pods_cero.errors import OptionError, nearest
 
 WORLDS = ("synthetic",)
@@ -60,26 +59,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the command; return its exit status: 0, 1 for a failure, 2 for bad use, 130 if interrupted."""
-    missing = [name for name in ("matplotlib", "rich") if importlib.util.find_spec(name) is None]
-    if missing:
-        fix = "pip install 'verl-pods-cero[report]'"
-        print(f"error: simulate needs {' and '.join(missing)}. Fix: {fix}", file=sys.stderr)
-        return 1
-    from verl_pods_cero.simulation.experiment import RunError
+    return exit_status(lambda: _run(args), as_flags)
+
+
+def _run(args: argparse.Namespace) -> None:
+    require("simulate", ("matplotlib", "rich"))
     from verl_pods_cero.simulation.study import simulate
 
-    try:
-        simulate(args)
-    except ValueError as error:
-        print(f"error: {as_flags(str(error))}", file=sys.stderr)
-        return 2
-    except (RunError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("interrupted: nothing was written", file=sys.stderr)
-        return 130
-    return 0
+    simulate(args)
 
 
 def as_flags(message: str) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from verl_pods_cero.core.utility import utility
-from verl_pods_cero.errors import OptionError
+from verl_pods_cero.errors import OptionError, PluginError
 from verl_pods_cero.simulation.filters import RULES
 from verl_pods_cero.simulation.logs import write_log
 from verl_pods_cero.simulation.measures import Result, choices, judge
@@ -71,7 +71,7 @@ class Experiment:
                 raise OptionError("--allocators", rule, player.allocator, fix) from error
 
 
-class RunError(RuntimeError):
+class RunError(PluginError):
     """A run failed; the message names it."""
 
 

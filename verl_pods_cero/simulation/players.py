@@ -93,7 +93,7 @@ def settings_for(player: Player, sizes: Sizes, num_prompts: int, seed: int) -> A
     decide, and is `uniform`.
 
     Raises:
-        ValueError: the sizes do not fit together.
+        OptionError: the sizes do not fit together.
     """
     from omegaconf import OmegaConf
 

@@ -30,7 +30,7 @@ def simulate(args: argparse.Namespace) -> None:
     """Play, write the folder, and print the tables.
 
     Raises:
-        ValueError: the options are wrong.
+        OptionError: the options are wrong.
         RunError: an allocator failed.
         OSError: the folder cannot be written.
     """

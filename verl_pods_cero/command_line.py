@@ -1,0 +1,53 @@
+"""How every command ends: its exit status, its errors on stderr, and what it needs installed."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Callable, Iterable
+
+from verl_pods_cero.errors import OptionError, PluginError
+
+INSTALL = "pip install 'verl-pods-cero[report]'"
+
+BAD_USE, FAILURE, INTERRUPTED = 2, 1, 130
+
+
+def exit_status(act: Callable[[], int | None], words: Callable[[str], str] = str) -> int:
+    """Run a command; an error that it may meet is said on stderr in one line, without a traceback.
+
+    Args:
+        act: the command; what it returns is its exit status, None being 0.
+        words: how the message of an `OptionError` reads to the user of this command.
+
+    Returns:
+        0, 2 after an `OptionError`, 1 after a `PluginError` or an `OSError`, 130 after an interrupt. Any other
+        exception is a mistake of the program, and passes through with its traceback.
+    """
+    try:
+        return act() or 0
+    except OptionError as error:
+        return fail(words(str(error)), BAD_USE)
+    except (PluginError, OSError) as error:
+        return fail(str(error), FAILURE)
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return INTERRUPTED
+
+
+def fail(message: str, status: int) -> int:
+    """Say an error and return the exit status."""
+    print(f"error: {message}", file=sys.stderr)
+    return status
+
+
+def require(command: str, packages: Iterable[str], fix: str = INSTALL) -> None:
+    """Refuse to go on without packages, before work is lost for want of them.
+
+    Raises:
+        PluginError: some are not installed; the message names them.
+    """
+    missing = [name for name in packages if importlib.util.find_spec(name) is None]
+    if missing:
+        are = "is" if len(missing) == 1 else "are"
+        raise PluginError(f"{command} needs {' and '.join(missing)}, which {are} not installed. Fix: {fix}")

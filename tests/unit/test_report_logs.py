@@ -193,6 +193,9 @@ def test_a_path_that_is_missing_gets_the_nearest_name(tmp_path):
     write_run(tmp_path / "quickstart", steps([None, 0.5]))
     with pytest.raises(OptionError, match=r"must be a folder or a log that exists.*did you mean 'quickstart'"):
         found(tmp_path / "quickstrat")
+    # The folder may hold thousands of files: they are not listed.
+    with pytest.raises(OptionError, match=r"got '.*nothing-like-it'. Fix: give a run folder, a multirun folder"):
+        found(tmp_path / "nothing-like-it")
 
 
 def test_a_folder_without_a_run_is_refused_with_the_fix(tmp_path):

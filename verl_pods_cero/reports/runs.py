@@ -6,9 +6,10 @@ import re
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from pathlib import Path
 
-from verl_pods_cero.errors import OptionError, nearest
+from verl_pods_cero.errors import OptionError
 from verl_pods_cero.reports.hydra_files import (
     Job,
     is_run_folder,
@@ -68,7 +69,8 @@ def _split(argument: str) -> tuple[str | None, Path]:
     path = Path(rest)
     if not path.exists():
         there = sorted(one.name for one in path.parent.iterdir()) if path.parent.is_dir() else []
-        fix = nearest(path.name, there) if there else "give a run folder, a multirun folder or a .jsonl file"
+        near = get_close_matches(path.name, there, n=1)
+        fix = f"did you mean {near[0]!r}?" if near else "give a run folder, a multirun folder or a .jsonl file"
         raise OptionError("RUN", "must be a folder or a log that exists", rest, fix)
     return name or None, path
 

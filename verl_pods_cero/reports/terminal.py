@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from verl_pods_cero.reports.contents import Section
 from verl_pods_cero.reports.tables import Table
 
+if TYPE_CHECKING:
+    from rich.console import Console
+
 _WIDTH_IN_A_FILE = 200
+
+
+def wide_console() -> Console:
+    """Return a console as wide as the terminal, or wide enough for tables where the output goes into a file."""
+    from rich.console import Console
+
+    console = Console()
+    return console if console.is_terminal else Console(width=_WIDTH_IN_A_FILE)
 
 
 def show(sections: Sequence[Section]) -> None:
     """Print the sections that need no figure."""
-    from rich.console import Console
-
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=_WIDTH_IN_A_FILE)
+    console = wide_console()
     for section in sections:
         if section.images and not section.tables:
             continue

@@ -13,6 +13,7 @@ from pathlib import Path
 import verl_pods_cero
 from verl_pods_cero.core.selection import keep_count
 from verl_pods_cero.errors import OptionError
+from verl_pods_cero.reports.terminal import wide_console
 from verl_pods_cero.simulation import csv_files, figures, terminal
 from verl_pods_cero.simulation.command import DEFAULTS, PROMPTS, SMOOTHING, world_name
 from verl_pods_cero.simulation.experiment import Experiment, cores, run_all
@@ -34,8 +35,6 @@ def simulate(args: argparse.Namespace) -> None:
         RunError: an allocator failed.
         OSError: the folder cannot be written.
     """
-    from rich.console import Console
-
     started = time.perf_counter()
     kind = world_name(args)
     output: Path = args.out or Path(f"simulation-{kind}")
@@ -57,9 +56,7 @@ def simulate(args: argparse.Namespace) -> None:
         drawn = figures.draw_all(made, summary, budget, _title(args, kind, experiment))
         _write_record(made / RECORD, args, experiment, recording, summary.target, budget)
         _put_in_place(made, output, Path(scratch) / "replaced")
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=200)
+    console = wide_console()
     console.print(terminal.allocator_table(summary))
     if (filters := terminal.filter_table(summary)) is not None:
         console.print(filters)

@@ -1,25 +1,22 @@
-"""The headline on a CPU: GRPO, PODS and CERO at equal rollouts and on one core each, over seeds.
+"""The headline on a CPU: GRPO, PODS and CERO at equal rollouts, over seeds.
 
     make reproduce
-    python benchmarks/headline.py [--seeds 5] [--arms grpo,pods] [--jobs 2]
+    python benchmarks/headline.py [--seeds 5] [--arms grpo,pods]
 
 Every run is the stock command on the model and data of `cero_cpu`. A finished run leaves a short log in `--results` (a
 line a step, the metrics below, four digits) and is never made again, so the whole can be stopped and go on later.
-`verl-pods-cero report` reads these logs. With `--jobs N`, N runs go side by side, each pinned to one core: all arms
-then have the same machine, whatever runs beside them.
+`verl-pods-cero report` reads these logs. One run at a time: verl 0.9.1 names the socket that weights travel through by
+Ray's job number, which two runs on one machine share, so that they fail or, worse, take each other's weights.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
 import shlex
 import subprocess
 import sys
-import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +81,7 @@ def shortened(line: str, n: int) -> dict[str, Any] | None:
     return {"step": record["step"], "data": data} if data else None
 
 
-def run(arm: str, seed: int, options: argparse.Namespace, core: int | None) -> bool:
+def run(arm: str, seed: int, options: argparse.Namespace) -> bool:
     """Make one run unless its log is there; say whether it is now."""
     kept = options.results / f"{arm}-seed{seed}.jsonl"
     if kept.exists():
@@ -95,8 +92,7 @@ def run(arm: str, seed: int, options: argparse.Namespace, core: int | None) -> b
     print("$ " + shlex.join(["python", *line[1:]]), flush=True)
     start = time.monotonic()
     with (folder / "output.log").open("w") as log:
-        pin = None if core is None else lambda: os.sched_setaffinity(0, {core})
-        status = subprocess.run(line, stdout=log, stderr=subprocess.STDOUT, preexec_fn=pin).returncode
+        status = subprocess.run(line, stdout=log, stderr=subprocess.STDOUT).returncode
     print(f"{arm} seed {seed}: status {status} after {time.monotonic() - start:.0f} s", flush=True)
     if status:
         print(f"  see {folder}/output.log", file=sys.stderr)
@@ -114,30 +110,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=5, metavar="N")
     parser.add_argument("--arms", default=",".join(ARMS), metavar="A,...")
-    parser.add_argument("--jobs", type=int, default=2, metavar="N", help="runs side by side, one core each (2)")
     parser.add_argument("--results", type=Path, default=Path("docs/results/headline"))
     parser.add_argument("--outputs", type=Path, default=Path("outputs/headline"))
     options = parser.parse_args()
     arms = options.arms.split(",")
     if unknown := sorted(set(arms) - set(ARMS)):
         parser.error(f"unknown arms {', '.join(unknown)}; known: {', '.join(ARMS)}")
-    cores = sorted(os.sched_getaffinity(0))
-    if not 1 <= options.jobs <= len(cores):
-        parser.error(f"--jobs must be from 1 to {len(cores)}, the cores of this machine, got {options.jobs}")
-    free, lock = list(cores[: options.jobs]), threading.Lock()
-
-    def on_a_core(task: tuple[int, str]) -> bool:
-        seed, arm = task
-        with lock:
-            core = free.pop()
-        try:
-            return run(arm, seed, options, core if options.jobs > 1 else None)
-        finally:
-            with lock:
-                free.append(core)
-
-    with ThreadPoolExecutor(options.jobs) as pool:
-        done = list(pool.map(on_a_core, [(seed, arm) for seed in range(options.seeds) for arm in arms]))
+    done = [run(arm, seed, options) for seed in range(options.seeds) for arm in arms]
     return 0 if all(done) else 1
 
 

@@ -148,6 +148,14 @@ def test_shares_of_giving_up_that_are_none_are_refused_by_name(tmp_path, shares)
     assert not (tmp_path / "new").exists()
 
 
+def test_a_misspelt_option_is_refused_before_anything_is_made(tmp_path):
+    quickstart = {"seed": 0, "folder": str(tmp_path / "new"), "give_up": [0.1] * 4}
+    config = OmegaConf.create({"quickstart": quickstart, "pods_cero": {"allocator": {"nme": "cero"}}})
+    with pytest.raises(SystemExit, match=r"pods_cero\.allocator\.nme .* did you mean 'name'"):
+        PrepareQuickstart().on_job_start(config)
+    assert not (tmp_path / "new").exists()
+
+
 @pytest.mark.timeout(300)
 def test_the_warm_started_model_is_sure_of_some_sums_and_unsure_of_others(tmp_path_factory):
     """The quickstart's own model: made once, in the place where the end-to-end tests look for it."""

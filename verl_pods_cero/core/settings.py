@@ -125,7 +125,7 @@ class AllocatorSettings:
         except TypeError:
             number = None
         if number is None or number < least:
-            self._refuse(name, f"be a whole number, at least {least}", "correct the value")
+            self._refuse(name, f"be a whole number, at least {least}", f"set it to {least} or more")
         object.__setattr__(self, name, number)
 
     def _check_reals(self) -> None:
@@ -139,7 +139,7 @@ class AllocatorSettings:
     def _real(self, name: str) -> float:
         value = getattr(self, name)
         if isinstance(value, bool) or not isinstance(value, numbers.Real):
-            self._refuse(name, "be a number", "correct the value")
+            self._refuse(name, "be a number", "give one, without quotes or units")
         return float(value)
 
     def _check_multiple(self, name: str) -> None:

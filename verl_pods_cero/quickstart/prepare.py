@@ -16,6 +16,7 @@ from typing import Any
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 
+from verl_pods_cero.config import parse
 from verl_pods_cero.errors import OptionError
 from verl_pods_cero.quickstart.model import ModelSettings
 
@@ -147,6 +148,8 @@ class PrepareQuickstart(Callback):
             SystemExit: that failed. Hydra turns any other exception of a callback into a warning.
         """
         try:
+            # A misspelt option is said now, and not after the model was made.
+            parse(config)
             ensure_prepared(Path(config.quickstart.folder), requested(config.quickstart))
         except OptionError as error:
             raise SystemExit(str(error)) from error

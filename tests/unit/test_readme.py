@@ -1,0 +1,29 @@
+"""What the README shows runs."""
+
+from __future__ import annotations
+
+import re
+
+import verl  # noqa: F401 - loads the plugin, which puts the schema where Hydra finds it
+from hydra import compose, initialize_config_dir
+from verl.trainer.ppo.utils import need_critic, need_reference_policy
+from verl.utils.config import validate_config
+
+from tests.unit.test_recipes import many_rows  # noqa: F401 - a fixture
+from verl_pods_cero.config import parse
+
+
+def test_the_recipe_of_the_readme_is_grpo_with_pods_and_passes_every_check(repository, tmp_path, many_rows):  # noqa: F811
+    block = re.search(r"```yaml\n(# my_grpo\.yaml\n.*?)```", (repository / "README.md").read_text(), re.DOTALL)
+    (tmp_path / "my_grpo.yaml").write_text(block[1])
+    files = (f"data.train_files={many_rows}", f"data.val_files={many_rows}", "data.train_batch_size=64")
+    sizes = ("actor_rollout_ref.actor.ppo_mini_batch_size=64", "trainer.total_training_steps=2")
+    with initialize_config_dir(str(tmp_path), version_base=None):
+        config = compose(
+            "my_grpo",
+            overrides=["hydra.searchpath=[pkg://verl.trainer.config]", *files, *sizes],
+        )
+    assert not need_critic(config), "GRPO has no critic"
+    validate_config(config, use_reference_policy=need_reference_policy(config), use_critic=False)
+    options = parse(config)
+    assert (options.filter.keep, config.actor_rollout_ref.rollout.n) == (16, 64)

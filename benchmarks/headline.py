@@ -14,11 +14,12 @@ from __future__ import annotations
 import argparse
 import json
 import shlex
-import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import Any
+
+from verl_pods_cero.quickstart.run import INTERRUPTED, run_and_leave_nothing
 
 PROMPTS, SMALL, LARGE, BUDGET = 8, 8, 32, 3840
 
@@ -92,13 +93,15 @@ def run(arm: str, seed: int, options: argparse.Namespace) -> bool:
     print("$ " + shlex.join(["python", *line[1:]]), flush=True)
     start = time.monotonic()
     with (folder / "output.log").open("w") as log:
-        status = subprocess.run(line, stdout=log, stderr=subprocess.STDOUT).returncode
+        status = run_and_leave_nothing(line, log)
     print(f"{arm} seed {seed}: status {status} after {time.monotonic() - start:.0f} s", flush=True)
-    if status:
+    if status == INTERRUPTED:
+        raise KeyboardInterrupt
+    log_file = folder / "verl_pods_cero/log.jsonl"
+    if status or not log_file.exists():
         print(f"  see {folder}/output.log", file=sys.stderr)
         return False
-    records = [shortened(line, ARMS[arm][0]) for line in (folder / "verl_pods_cero/log.jsonl").read_text().splitlines()]
-    options.results.mkdir(parents=True, exist_ok=True)
+    records = [shortened(line, ARMS[arm][0]) for line in log_file.read_text().splitlines()]
     part = kept.with_suffix(".part")
     part.write_text("".join(json.dumps(each) + "\n" for each in records if each))
     part.rename(kept)
@@ -116,9 +119,18 @@ def main() -> int:
     arms = options.arms.split(",")
     if unknown := sorted(set(arms) - set(ARMS)):
         parser.error(f"unknown arms {', '.join(unknown)}; known: {', '.join(ARMS)}")
+    settings = json.dumps({"base": BASE, "arms": ARMS, "budget": BUDGET, "validated": VALIDATED}, indent=1)
+    kept = options.results / "settings.json"
+    if kept.exists() and kept.read_text() != settings:
+        parser.error(f"{options.results} has runs of other settings ({kept}). Fix: another --results, or remove it")
+    options.results.mkdir(parents=True, exist_ok=True)
+    kept.write_text(settings)
     done = [run(arm, seed, options) for seed in range(options.seeds) for arm in arms]
     return 0 if all(done) else 1
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit("interrupted; what is finished is kept")

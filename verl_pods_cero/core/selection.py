@@ -142,7 +142,7 @@ def keep_count(n: int, keep: int | None = None, keep_fraction: float | None = No
             raise OptionError(share, f"must be above 0, at most 1 (and n={n} at least 2)", keep_fraction, "use 0.25")
         return max(2, int(keep_fraction * n + 0.5))
     if not isinstance(keep, int) or not 2 <= keep <= n:
-        fix = "set it to 2 or more" if keep < 2 else "lower it, or generate more rollouts"
+        fix = "set it to 2 or more" if isinstance(keep, int) and keep < 2 else "lower it, or generate more rollouts"
         raise OptionError(option, f"must be an integer from 2 to n={n}", keep, fix)
     return keep
 

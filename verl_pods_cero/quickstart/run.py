@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import IO
 
 RECIPE = "quickstart_cpu"
 
@@ -56,8 +57,12 @@ def run(overrides: Sequence[str]) -> int:
     return 0
 
 
-def run_and_leave_nothing(command: Sequence[str]) -> int:
+def run_and_leave_nothing(command: Sequence[str], output: IO[str] | None = None) -> int:
     """Run a command to its end, and end every process that it leaves.
+
+    Args:
+        command: the program and its arguments.
+        output: takes all that it says, in place of the terminal.
 
     Returns:
         Its exit status, or 130 after Ctrl-C or SIGTERM.
@@ -65,7 +70,7 @@ def run_and_leave_nothing(command: Sequence[str]) -> int:
     _adopt_orphans()
     on_terminate = signal.signal(signal.SIGTERM, signal.default_int_handler)
     # A session of its own: the terminal's Ctrl-C reaches this process only, which passes it on.
-    process = subprocess.Popen(command, start_new_session=True)
+    process = subprocess.Popen(command, stdout=output, stderr=output and subprocess.STDOUT, start_new_session=True)
     try:
         return process.wait()
     except KeyboardInterrupt:

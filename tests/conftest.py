@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,6 +20,13 @@ ROW = {
 }
 
 Compose = Callable[..., DictConfig]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def interrupts() -> None:
+    """Let Ctrl-C reach the tests' processes where the shell that started them in the background had it ignored."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

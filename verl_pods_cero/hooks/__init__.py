@@ -7,7 +7,7 @@ from verl_pods_cero.errors import PluginError
 # What the hooks override or call, by module. `doctor` and the registration check them by name, so that
 # a verl that renamed one is refused at the start and not in the middle of a run.
 NEEDED = {
-    "verl.trainer.ppo.v1.trainer_base": ("register_trainer", "get_trainer_cls"),
+    "verl.trainer.ppo.v1.trainer_base": ("register_trainer", "get_trainer_cls", "tq"),
     "verl.trainer.ppo.v1.trainer_base:PPOTrainer": (
         "step",
         "_step_once",

@@ -11,6 +11,7 @@ import transfer_queue as tq
 from omegaconf import DictConfig, OmegaConf, open_dict
 from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.utils import need_critic, need_reference_policy
+from verl.trainer.ppo.v1 import trainer_base
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from verl.utils.debug import marked_timer
 
@@ -85,6 +86,8 @@ class PodsCeroMixin(AllocatorMixin):
             return super()._step_once(*args, **kwargs)
         except NothingKept as nothing:
             logger.warning("step %d kept none of its rollouts and makes no update; the run goes on", self.global_steps)
+            # verl clears a step's rows at its end, and TransferQueue refuses to clear none.
+            trainer_base.tq = ClearsNothing()
             return nothing.batch
 
     def _balance_batch(self, batch: KVBatchMeta, metrics: dict[str, Any], **kwargs: Any) -> KVBatchMeta:
@@ -193,6 +196,18 @@ class PodsCeroMixin(AllocatorMixin):
             columns = kwargs["reward_extra_infos_dict"]
             columns["kept"] = [key not in dropped for key in columns["uid"]]
         super()._dump_generations(*args, **kwargs)
+
+
+class ClearsNothing:
+    """TransferQueue's module, but clearing no rows does nothing."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(tq, name)
+
+    def kv_clear(self, keys: list[str], partition_id: str) -> None:
+        """Clear the rows, if there are any."""
+        if keys:
+            tq.kv_clear(keys=keys, partition_id=partition_id)
 
 
 class PodsCeroTrainerSync(PodsCeroMixin, PPOTrainerSync):

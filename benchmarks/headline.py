@@ -19,7 +19,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from verl_pods_cero.quickstart.run import INTERRUPTED, run_and_leave_nothing
+from verl_pods_cero.command_line import INTERRUPTED
+from verl_pods_cero.quickstart.run import run_and_leave_nothing
 
 PROMPTS, SMALL, LARGE, BUDGET = 8, 8, 32, 3840
 

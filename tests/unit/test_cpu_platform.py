@@ -30,7 +30,7 @@ def python(code: str, environment: dict[str, str], **variables: str) -> str:
 
 
 def test_nothing_is_loaded_or_changed_unless_the_platform_is_asked_for(clean_environment):
-    python(
+    printed = python(
         """
         import sys
         from verl_pods_cero.cpu import activate, vllm_plugin
@@ -38,28 +38,32 @@ def test_nothing_is_loaded_or_changed_unless_the_platform_is_asked_for(clean_env
         vllm_plugin.register()
         heavy = {"torch", "verl", "vllm", "ray", "wrapt", "hydra"} & set(sys.modules)
         assert not heavy, heavy
+        print("checked to the end")
         """,
         clean_environment,
     )
+    assert "checked to the end" in printed
 
 
 def test_another_platform_keeps_verl_as_it_is(clean_environment):
-    python(
+    printed = python(
         """
         import verl
         from verl.plugin.platform import PlatformRegistry
         from verl_pods_cero.cpu import activate
         assert activate() is False
         assert PlatformRegistry.get("cpu") is None
+        print("checked to the end")
         """,
         clean_environment,
         VERL_PLATFORM="nvidia",
     )
+    assert "checked to the end" in printed
 
 
 @pytest.mark.timeout(300)
 def test_a_worker_gets_platform_engines_process_group_and_version(clean_environment, tmp_path):
-    python(
+    printed = python(
         """
         import verl
         import torch
@@ -93,11 +97,13 @@ def test_a_worker_gets_platform_engines_process_group_and_version(clean_environm
         from verl.workers.engine import EngineRegistry
         for kind, name in (("language_model", "FSDPEngineWithLMHead"), ("value_model", "FSDPEngineWithValueHead")):
             assert EngineRegistry.get_engine_cls(kind, "fsdp2").__name__ == name
+        print("checked to the end")
         """,
         clean_environment,
         VERL_PLATFORM="cpu",
         DIST_INIT_METHOD=f"file://{tmp_path}/rendezvous",
     )
+    assert "checked to the end" in printed
 
 
 @pytest.mark.timeout(300)

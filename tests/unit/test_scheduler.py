@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from verl_pods_cero.core import scheduler
 from verl_pods_cero.core.pass_rates import PassRates, informativeness
+from verl_pods_cero.core.plan import Plan
 from verl_pods_cero.core.ranking import leaders
-from verl_pods_cero.core.scheduler import Constants, Plan, SchedulerState
+from verl_pods_cero.core.scheduler import Constants, SchedulerState
 from verl_pods_cero.core.utility import best_total, greedy_optimum, utility
 from verl_pods_cero.simulation.worlds import DriftingWorld
 

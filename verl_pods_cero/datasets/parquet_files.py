@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
 from verl_pods_cero.datasets.catalog import Catalogued
 from verl_pods_cero.datasets.instructions import messages
 from verl_pods_cero.datasets.preparation import Found
+from verl_pods_cero.files import written_whole
 
 
 def verl_row(found: Found, entry: Catalogued, split: str, index: int, style: str) -> dict[str, Any]:
@@ -36,17 +36,13 @@ def verl_row(found: Found, entry: Catalogued, split: str, index: int, style: str
 
 
 def write(path: Path, rows: list[dict[str, Any]]) -> None:
-    """Write rows to a temporary file beside `path`, then put it in place."""
+    """Write rows to a file that is there whole or not at all."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
+    with written_whole(path) as temporary:
         pq.write_table(pa.Table.from_pylist(rows, schema=_schema()), temporary)
-        os.replace(temporary, path)  # noqa: PTH105 - the atomic one, by its known name
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def _schema() -> Any:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import os
 import time
 from pathlib import Path
 
 from verl_pods_cero.command_line import exit_status, require
 from verl_pods_cero.errors import OptionError
+from verl_pods_cero.files import written_whole
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -66,7 +66,8 @@ def _run(args: argparse.Namespace) -> None:
     if args.curves is not None:
         texts[args.curves] = csv_files.curves_csv(results(groups, measure), measure)
     for path, text in texts.items():
-        write_whole(path, text)
+        with written_whole(path) as temporary:
+            temporary.write_text(text, encoding="utf-8")
         print(f"wrote {path}")
 
 
@@ -82,13 +83,3 @@ def _check_output(path: Path, option: str, mark: str, *, overwrite: bool) -> Non
         if mark.encode() not in file.read(2000):
             fix = "add --overwrite to replace it, or name another file"
             raise OptionError(option, "must not hold a file that is no earlier report", str(path), fix)
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Write a text to a temporary file beside `path`, then put it in place."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        temporary.write_text(text, encoding="utf-8")
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)

@@ -297,6 +297,22 @@ def test_runs_and_curves_are_written_as_csv(four, capsys):
     assert "--csv must not hold" in capsys.readouterr().err
 
 
+def test_figures_are_written_as_files_that_a_later_report_may_replace(four, capsys):
+    here = four.parent / "here"
+    for _ in range(2):
+        assert report(four, "--figures", "figures") == 0
+    found = {path.name: path.read_text() for path in (here / "figures").iterdir()}
+    assert {"validation-accuracy.svg", "where-the-time-went.svg", "effective-prompt-ratio.svg"} <= set(found)
+    assert all(ElementTree.fromstring(text).tag == "{http://www.w3.org/2000/svg}svg" for text in found.values())
+    own = here / "figures" / "where-the-time-went.svg"
+    own.write_text("<svg/>")
+    (here / "report.html").unlink()
+    capsys.readouterr()
+    assert report(four, "--figures", "figures") == 2
+    assert "--figures must not hold a file" in capsys.readouterr().err
+    assert own.read_text() == "<svg/>" and not (here / "report.html").exists()
+
+
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
@@ -312,6 +328,7 @@ def test_runs_and_curves_are_written_as_csv(four, capsys):
             "error: --out must be in a folder that exists, got 'no/where.html'",
         ),
         (["../run.jsonl", "--out", "."], "error: --out must be a file, got '.'. Fix: use report.html."),
+        (["../run.jsonl", "--figures", "../run.jsonl"], "error: --figures must be a folder, got '../run.jsonl'."),
     ],
 )
 def test_bad_use_is_one_line_on_stderr_and_writes_nothing(folder, capsys, arguments, error):

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import re
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from verl_pods_cero.command_line import exit_status, require
 from verl_pods_cero.errors import OptionError
 from verl_pods_cero.files import written_whole
+
+if TYPE_CHECKING:
+    from verl_pods_cero.reports.contents import Section
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,6 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--metric", metavar="KEY", help="validation metric or data source (the mean over data sources)")
     add("--csv", type=Path, metavar="FILE", help="write a row a run as well")
     add("--curves", type=Path, metavar="FILE", help="write a row a validation as well")
+    add("--figures", type=Path, metavar="FOLDER", help="write the figures there as SVG files as well")
     add("--overwrite", action="store_true", help="replace files that are no earlier report")
 
 
@@ -58,9 +65,10 @@ def _run(args: argparse.Namespace) -> None:
     measure = choose_measure(runs, args.metric)
     baseline = choose_baseline(groups, args.baseline)
     parts = sections(groups, measure, baseline, args.baseline is not None, args.target)
+    figures = _figures(args.figures, parts, overwrite=args.overwrite)
     terminal.show(parts)
     made = f"Made by verl-pods-cero {__version__}, {time.strftime('%Y-%m-%d %H:%M:%S %z')}."
-    texts = {args.out: page.page(args.title, made, parts)}
+    texts = {args.out: page.page(args.title, made, parts)} | figures
     if args.csv is not None:
         texts[args.csv] = csv_files.runs_csv(results(groups, measure))
     if args.curves is not None:
@@ -69,6 +77,23 @@ def _run(args: argparse.Namespace) -> None:
         with written_whole(path) as temporary:
             temporary.write_text(text, encoding="utf-8")
         print(f"wrote {path}")
+
+
+def _figures(folder: Path | None, parts: Sequence[Section], *, overwrite: bool) -> dict[Path, str]:
+    """Return the files of `--figures`, named by their headings."""
+    if folder is None:
+        return {}
+    if folder.exists() and not folder.is_dir():
+        raise OptionError("--figures", "must be a folder", str(folder), "name another")
+    files = {}
+    for part in parts:
+        stem = re.sub("[^a-z0-9]+", "-", part.heading.lower()).strip("-")
+        for number, image in enumerate(part.images):
+            files[folder / (f"{stem}-{number + 1}.svg" if number else f"{stem}.svg")] = image.svg.decode()
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in files:
+        _check_output(path, "--figures", "Matplotlib", overwrite=overwrite)
+    return files
 
 
 def _check_output(path: Path, option: str, mark: str, *, overwrite: bool) -> None:

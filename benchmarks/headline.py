@@ -1,4 +1,4 @@
-"""The headline on a CPU: GRPO, PODS and CERO at equal rollouts, over seeds.
+"""The headline on a CPU: GRPO, PODS, CERO and their controls, at equal rollouts and equal time, over seeds.
 
     make reproduce
     python benchmarks/headline.py [--seeds 5] [--arms grpo,pods] [--epochs 4 --results docs/results/headline_epochs4]
@@ -22,11 +22,13 @@ from typing import Any
 from verl_pods_cero.command_line import INTERRUPTED
 from verl_pods_cero.files import written_whole
 from verl_pods_cero.quickstart.run import run_and_leave_nothing
+from verl_pods_cero.reports.quantities import STEP_SECONDS, TOKENS, VALIDATION_SECONDS
+from verl_pods_cero.reports.time_shares import PARTS
 
 PROMPTS, SMALL, LARGE = 8, 4, 16
 
-# Training steps, and steps between validations, by rollouts a prompt. Many rollouts take longer a step: the runs last
-# about as long, and those with few end with fewer rollouts. Both can be compared at what the shorter had spent.
+# Training steps, and steps between validations, by rollouts a prompt. More rollouts make a step longer, so the
+# steps are fewer: runs last about as long, and are compared at what the shortest had spent.
 STEPS = {SMALL: 60, LARGE: 27}
 VALIDATED_EVERY = {SMALL: 6, LARGE: 3}
 
@@ -51,25 +53,18 @@ ARMS: dict[str, tuple[int, list[str]]] = {
     "pods_percentile": (LARGE, [*PLAIN, *FILTER, "pods_cero.filter.rule=percentile"]),
 }
 
-# Of verl's metrics, those that the report draws: counts as they are, the rest in four digits.
-COUNTS = (
-    "training/global_step",
-    "perf/total_num_tokens",
-    "pods/rollouts_generated",
-    "pods/rollouts_kept",
-    "cero/rollouts",
-)
+# Of the metrics logged, those that the report reads: counts as they are, the rest in four digits.
+COUNTS = ("training/global_step", TOKENS, "pods/rollouts_generated", "pods/rollouts_kept", "cero/rollouts")
 KEPT = (
-    *("val-core/", "critic/score/mean", "actor/grad_norm", "response_length/mean", "pods/response_length_kept"),
-    *("pods/zero_variance_fraction", "pods/all_pass_fraction", "pods/all_fail_fraction"),
-    *("cero/effective_prompt_ratio", "cero/budget_left", "cero/exposures_p", "cero/calibration_"),
-    *("timing_s/step", "timing_s/testing", "timing_s/gen", "timing_s/pods_select", "timing_s/cero_"),
-    *("timing_s/old_log_prob", "timing_s/adv", "timing_s/update_actor", "timing_s/update_weights"),
+    *("val-core/", STEP_SECONDS, VALIDATION_SECONDS, *(name for names in PARTS.values() for name in names)),
+    *("pods/zero_variance_fraction", "pods/all_pass_fraction", "pods/all_fail_fraction", "pods/response_length_kept"),
+    *("response_length/mean", "cero/effective_prompt_ratio", "cero/budget_left", "cero/round"),
+    *("cero/exposures_p", "cero/calibration_"),
 )
 
 
 def command(arm: str, seed: int, folder: Path, *, epochs: int = 1) -> list[str]:
-    """The stock command of one run; more epochs make the update cost more, and generation as much as before."""
+    """Return the stock command of one run; more epochs make its updates longer, and its generation no longer."""
     n, overrides = ARMS[arm]
     return [
         *(sys.executable, "-m", "verl.trainer.main_ppo", "--config-name=cero_cpu", f"hydra.run.dir={folder}"),
@@ -139,9 +134,12 @@ def main() -> int:
     )
     kept = options.results / "settings.json"
     if kept.exists() and kept.read_text() != settings:
-        parser.error(f"{options.results} has runs of other settings ({kept}). Fix: another --results, or remove it")
+        parser.error(
+            f"{options.results} has runs of other settings ({kept.name}). Fix: other --results, or remove it all"
+        )
     options.results.mkdir(parents=True, exist_ok=True)
-    kept.write_text(settings)
+    with written_whole(kept) as temporary:
+        temporary.write_text(settings)
     done = [run(arm, seed, options) for seed in range(options.seeds) for arm in arms]
     return 0 if all(done) else 1
 

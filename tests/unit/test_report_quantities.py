@@ -295,22 +295,42 @@ def test_groups_are_compared_at_what_the_shortest_run_had_spent():
     }
     found = equal_amounts(curves, "plain", "wall_s")
     assert found.amounts == (10, 20, 40)
-    assert [one.mean for one in found.accuracy["plain"]] == [0.09375, 0.1875, 0.375]
-    assert [one.mean for one in found.accuracy["fast"]] == [0.4375, 0.875, 0.875]
-    # 1.0 - 0.5 and 0.75 - 0.25: the same gain in both seeds
-    assert (found.gain["fast"][2].mean, found.gain["fast"][2].half_width) == (0.5, 0)
-    assert found.accuracy["fast"][2].half_width == half_width([1.0, 0.75])
+    assert found.accuracy["plain"].tolist() == [[0.125, 0.25, 0.5], [0.0625, 0.125, 0.25]]
+    assert found.accuracy["fast"].tolist() == [[0.5, 1.0, 1.0], [0.375, 0.75, 0.75]]
+    assert found.gain["fast"].tolist() == [[0.375, 0.75, 0.5], [0.3125, 0.625, 0.5]]
     assert list(found.gain) == ["fast"]
     assert equal_amounts(curves, "plain", "rollouts") is None
 
 
 def test_seeds_in_another_order_are_subtracted_from_their_own():
     curves = {
-        "plain": seed_curve([[0.25], [0.5]], [0], seeds=(0, 1)),
-        "other": seed_curve([[0.75], [0.5]], [0], seeds=(1, 0)),
+        "plain": seed_curve([[0.25, 0.25], [0.5, 0.5]], [0, 10], seeds=(0, 1)),
+        "other": seed_curve([[0.75, 0.75], [0.5, 0.5]], [0, 10], seeds=(1, 0)),
     }
-    (gain, *_) = equal_amounts(curves, "plain", "wall_s").gain["other"]
-    assert (gain.mean, gain.half_width) == (0.25, 0)
+    assert equal_amounts(curves, "plain", "wall_s").gain["other"].tolist() == [[0.25] * 3] * 2
+
+
+def test_a_group_has_no_accuracy_before_its_first_validation():
+    curves = {
+        "plain": seed_curve([[0.25, 0.75]], [0, 80]),
+        "late": seed_curve([[0.5, 0.75]], [40, 80]),
+    }
+    found = equal_amounts(curves, "plain", "wall_s")
+    assert np.isnan(found.accuracy["late"][0, 0])
+    assert found.accuracy["late"][0, 1:].tolist() == [0.5, 0.75]
+    assert np.isnan(found.gain["late"][0, 0])
+
+
+def test_a_group_that_was_validated_before_training_only_is_left_out():
+    curves = {
+        "plain": seed_curve([[0.25, 0.75]], [0, 80]),
+        "other": seed_curve([[0.25, 0.5]], [0, 40]),
+        "begun": seed_curve([[0.5]], [0]),
+    }
+    assert list(equal_amounts(curves, "plain", "wall_s").accuracy) == ["plain", "other"]
+    assert equal_amounts(curves, "begun", "wall_s") is None
+    del curves["other"]
+    assert equal_amounts(curves, "plain", "wall_s") is None
 
 
 # ---------------------------------------------------------------------- traces

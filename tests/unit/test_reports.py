@@ -141,10 +141,10 @@ def test_tables_compare_groups_at_equal_rollouts_and_equal_time(four):
     assert report(four) == 0
     page = Page((four.parent / "here" / "report.html").read_text())
     # 4 steps of 128 rollouts each; pods takes 8 s where the others take 16
-    halfway = page.row("Accuracy at equal rollouts", "cero")[2:4]
+    halfway = page.row("Accuracy at the same rollouts", "cero")[2:4]
     assert [cell.split()[0] for cell in halfway] == ["0.760", "+0.125"]
-    assert page.row("Accuracy at equal rollouts", "grpo")[1::2] == ["–"] * 3
-    at_8_seconds = page.row("Accuracy at equal time in training steps", "pods")[4:]
+    assert page.row("Accuracy at the same rollouts", "grpo (baseline)")[1::2] == ["–"] * 3
+    at_8_seconds = page.row("Accuracy at the same time in training steps", "pods")[4:]
     assert [cell.split()[0] for cell in at_8_seconds] == ["0.740", "+0.105"]
 
 
@@ -305,12 +305,13 @@ def test_figures_are_written_as_files_that_a_later_report_may_replace(four, caps
     assert {"validation-accuracy.svg", "where-the-time-went.svg", "effective-prompt-ratio.svg"} <= set(found)
     assert all(ElementTree.fromstring(text).tag == "{http://www.w3.org/2000/svg}svg" for text in found.values())
     own = here / "figures" / "where-the-time-went.svg"
-    own.write_text("<svg/>")
+    own.write_text(own.read_text().replace("verl-pods-cero report", "Matplotlib"))
+    mine = own.read_text()
     (here / "report.html").unlink()
     capsys.readouterr()
     assert report(four, "--figures", "figures") == 2
     assert "--figures must not hold a file" in capsys.readouterr().err
-    assert own.read_text() == "<svg/>" and not (here / "report.html").exists()
+    assert own.read_text() == mine and not (here / "report.html").exists()
 
 
 @pytest.mark.parametrize(
@@ -328,7 +329,8 @@ def test_figures_are_written_as_files_that_a_later_report_may_replace(four, caps
             "error: --out must be in a folder that exists, got 'no/where.html'",
         ),
         (["../run.jsonl", "--out", "."], "error: --out must be a file, got '.'. Fix: use report.html."),
-        (["../run.jsonl", "--figures", "../run.jsonl"], "error: --figures must be a folder, got '../run.jsonl'."),
+        (["../run.jsonl", "--figures", "../run.jsonl"], "error: --figures must be a folder, or a new one in a folder"),
+        (["../run.jsonl", "--figures", "no/where"], "error: --figures must be a folder, or a new one in a folder"),
     ],
 )
 def test_bad_use_is_one_line_on_stderr_and_writes_nothing(folder, capsys, arguments, error):

@@ -31,6 +31,8 @@ NEEDED = {
     "verl.experimental.agent_loop.agent_loop": ("DictConfigWrap", "_agent_loop_registry"),
     "verl.experimental.agent_loop.agent_loop:AgentLoopWorker": ("_compute_score", "_run_agent_loop"),
     "verl.experimental.agent_loop.single_turn_agent_loop": ("SingleTurnAgentLoop",),
+    "verl.workers.rollout.llm_server:LLMServerClient": ("_acquire_server", "_release_server", "generate"),
+    "verl.workers.rollout.router:GlobalRequestLoadBalancer": ("get_all_servers",),
     "verl.trainer.ppo.metric_utils": (
         "compute_data_metrics",
         "compute_throughout_metrics",

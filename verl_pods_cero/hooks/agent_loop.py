@@ -19,7 +19,7 @@ from verl.utils.rollout_trace import RolloutTraceConfig
 
 from verl_pods_cero.config import PodsCeroOptions, parse
 from verl_pods_cero.hooks.combined_writes import CombinedWrites
-from verl_pods_cero.hooks.server_leases import LeasingClient, can_lease
+from verl_pods_cero.hooks.server_leases import with_leases
 
 VALUES_FIELD = "pods_cero_values"
 OUTCOME_KEY = "acc"
@@ -101,7 +101,7 @@ class ValuesWorker(_VerlWorker):
         if self._single_turn is None:
             self._single_turn = SingleTurnAgentLoop(
                 trainer_config=DictConfigWrap(self.config),
-                server_manager=LeasingClient(self.llm_client) if can_lease(self.llm_client) else self.llm_client,
+                server_manager=with_leases(self.llm_client),
                 tokenizer=self.tokenizer,
                 processor=self.processor,
                 hf_model_type=self.hf_model_type,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 import time
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -80,19 +81,27 @@ def _run(args: argparse.Namespace) -> None:
 
 
 def _figures(folder: Path | None, parts: Sequence[Section], *, overwrite: bool) -> dict[Path, str]:
-    """Return the files of `--figures`, named by their headings."""
+    """Return the files of `--figures`, named by their headings, in a folder that is made if it is missing."""
+    from verl_pods_cero.reports.drawing import CREATOR
+
     if folder is None:
         return {}
-    if folder.exists() and not folder.is_dir():
-        raise OptionError("--figures", "must be a folder", str(folder), "name another")
-    files = {}
+    if not folder.parent.is_dir() or (folder.exists() and not folder.is_dir()):
+        raise OptionError(
+            "--figures", "must be a folder, or a new one in a folder that exists", str(folder), "name another"
+        )
+    files: dict[Path, str] = {}
+    seen: Counter[str] = Counter()
     for part in parts:
-        stem = re.sub("[^a-z0-9]+", "-", part.heading.lower()).strip("-")
-        for number, image in enumerate(part.images):
-            files[folder / (f"{stem}-{number + 1}.svg" if number else f"{stem}.svg")] = image.svg.decode()
-    folder.mkdir(parents=True, exist_ok=True)
-    for path in files:
-        _check_output(path, "--figures", "Matplotlib", overwrite=overwrite)
+        stem = re.sub("[^a-z0-9]+", "-", part.heading.lower())[-80:].strip("-")
+        for image in part.images:
+            seen[stem] += 1
+            name = stem if seen[stem] == 1 else f"{stem}-{seen[stem]}"
+            files[folder / f"{name}.svg"] = image.svg.decode()
+    if folder.exists():
+        for path in files:
+            _check_output(path, "--figures", CREATOR, overwrite=overwrite)
+    folder.mkdir(exist_ok=True)
     return files
 
 

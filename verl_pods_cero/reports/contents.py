@@ -8,9 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
-from verl_pods_cero.reports import equal_amounts, trace_figures
+from verl_pods_cero.reports import trace_figures
 from verl_pods_cero.reports.accuracy import Curve, Measure, curves, describe_measure
 from verl_pods_cero.reports.drawing import Image
+from verl_pods_cero.reports.equal_amounts import HELD_EQUAL, equal_amounts
 from verl_pods_cero.reports.figures import Places, accuracy_figure, ratios_figure, shares_figure, sweep_figure
 from verl_pods_cero.reports.groups import Group
 from verl_pods_cero.reports.milestones import FEWEST_SEEDS, milestones, target
@@ -38,9 +39,9 @@ INTERVAL = (
     f"same draws where both sides have the same seeds; they take at least {FEWEST_SEEDS} seeds on each side."
 )
 EQUAL = (
-    "A quarter, half and all of the least that any run had spent at its last validation. A seed's accuracy there is "
-    "interpolated between the validations before and after; ± is the 95 % confidence interval (Student's t over "
-    "seeds), of a difference that of the differences seed by seed."
+    "At a quarter, half and all of what the shortest run had spent at the last validation that its group's seeds all "
+    "had. A seed's accuracy is interpolated between the validations before and after; ± is the 95 % confidence "
+    "interval (Student's t over seeds) of the mean, or of the mean difference seed by seed."
 )
 NO_VALIDATION = "No log has a validation to draw."
 
@@ -141,9 +142,9 @@ def _milestones(lines: Mapping[str, Curve], baseline: Group | None, goal: float 
 
 
 def _equal_amounts(lines: Mapping[str, Curve], baseline: Group | None) -> list[Section]:
-    if baseline is None or baseline.name not in lines or len(lines) == 1:
+    if baseline is None or baseline.name not in lines:
         return []
-    found = (equal_amounts.equal_amounts(lines, baseline.name, axis) for axis in equal_amounts.AXES)
+    found = (equal_amounts(lines, baseline.name, axis) for axis in HELD_EQUAL)
     tables = [equal_amounts_table(one, baseline.name) for one in found if one is not None]
     return [Section("Accuracy at equal rollouts and equal time", [EQUAL], tables)] if tables else []
 

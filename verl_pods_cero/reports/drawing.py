@@ -35,6 +35,10 @@ _STYLE: Any = {
 }
 
 
+CREATOR = "verl-pods-cero report"
+"""Marks a file as a figure of ours, which a later one may replace."""
+
+
 @dataclass(frozen=True)
 class Image:
     """A figure of a page.
@@ -69,7 +73,7 @@ def canvas(width: float, height: float, rows: int = 1, columns: int = 1) -> Iter
 def image(figure: Figure, alt: str, caption: str) -> Image:
     """Write a figure as SVG; text becomes outlines, so that it needs no font."""
     buffer = io.BytesIO()
-    figure.savefig(buffer, format="svg", metadata={"Date": None})
+    figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": CREATOR})
     return Image(buffer.getvalue(), alt, caption)
 
 

@@ -10,30 +10,12 @@ import numpy as np
 from verl_pods_cero.reports.accuracy import Curve
 from verl_pods_cero.reports.log_files import Floats
 from verl_pods_cero.reports.milestones import paired
-from verl_pods_cero.reports.spread import half_width
 
-AXES = ("rollouts", "training_s", "wall_s")
-"""What is held equal."""
+HELD_EQUAL = ("rollouts", "training_s", "wall_s")
+"""Axes at equal amounts of which groups are compared."""
 
 SHARES = (0.25, 0.5, 1.0)
-"""Of the least that a run had spent at its last validation."""
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A mean over seeds and half of its 95 % confidence interval (Student's t), NaN with one seed."""
-
-    mean: float
-    half_width: float
-
-    @classmethod
-    def of(cls, values: Floats) -> Estimate:
-        """Estimate the mean of one value a seed.
-
-        >>> Estimate.of(np.array([1.0, 2.0, 3.0])).mean
-        2.0
-        """
-        return cls(float(values.mean()), float(half_width(values)))
+"""Of what the shortest run had spent at the last validation that all seeds of its group had."""
 
 
 @dataclass(frozen=True)
@@ -41,17 +23,17 @@ class EqualAmounts:
     """Accuracies at a few amounts of one axis.
 
     Attributes:
-        axis: one of `AXES`.
+        axis: one of `HELD_EQUAL`.
         amounts: A of them, ascending.
-        accuracy: A estimates a group, by its name.
-        gain: the same of the accuracy less the baseline's, seed by seed; none of the baseline itself, nor of a group
-            that has other seeds.
+        accuracy: by group, shape (S, A) for S seeds; NaN before the first validation.
+        gain: by group, the accuracy less the baseline's of the same seed, shape (S, A); none of the baseline itself,
+            nor of a group that has other seeds.
     """
 
     axis: str
     amounts: tuple[float, ...]
-    accuracy: Mapping[str, tuple[Estimate, ...]]
-    gain: Mapping[str, tuple[Estimate, ...]]
+    accuracy: Mapping[str, Floats]
+    gain: Mapping[str, Floats]
 
 
 def equal_amounts(curves: Mapping[str, Curve], baseline: str, axis: str) -> EqualAmounts | None:
@@ -62,15 +44,16 @@ def equal_amounts(curves: Mapping[str, Curve], baseline: str, axis: str) -> Equa
     Args:
         curves: of the groups.
         baseline: the name of one of them.
-        axis: one of `AXES`.
+        axis: one of `HELD_EQUAL`.
 
     Returns:
-        None where the baseline did not log the axis; groups that did not are left out.
+        None unless the baseline and another group logged the axis and were validated after they had spent some of it.
+        Groups that did not, or were not, are left out.
     """
-    known = {name: curve for name, curve in curves.items() if curve.knows(axis)}
-    if baseline not in known:
+    known = {name: curve for name, curve in curves.items() if curve.knows(axis) and _shortest(curve, axis) > 0}
+    if baseline not in known or len(known) < 2:
         return None
-    least = min(float(curve.spent[axis][:, -1].min()) for curve in known.values())
+    least = min(_shortest(curve, axis) for curve in known.values())
     amounts = tuple(share * least for share in SHARES)
     values = {name: _at(curve, axis, amounts) for name, curve in known.items()}
     gains = {}
@@ -78,15 +61,14 @@ def equal_amounts(curves: Mapping[str, Curve], baseline: str, axis: str) -> Equa
         pairs = paired(known[baseline], curve) if name != baseline else None
         if pairs is not None:
             gains[name] = values[name][pairs] - values[baseline]
-    return EqualAmounts(
-        axis,
-        amounts,
-        {name: tuple(map(Estimate.of, table.T)) for name, table in values.items()},
-        {name: tuple(map(Estimate.of, table.T)) for name, table in gains.items()},
-    )
+    return EqualAmounts(axis, amounts, values, gains)
+
+
+def _shortest(curve: Curve, axis: str) -> float:
+    return float(curve.spent[axis][:, -1].min())
 
 
 def _at(curve: Curve, axis: str, amounts: tuple[float, ...]) -> Floats:
     """Return the accuracy of each seed at each amount, shape (S, A)."""
     rows = zip(curve.spent[axis], curve.values, strict=True)
-    return np.array([np.interp(amounts, spent, values) for spent, values in rows])
+    return np.array([np.interp(amounts, spent, values, left=np.nan) for spent, values in rows])

@@ -10,8 +10,9 @@ from pathlib import Path
 import numpy as np
 
 from verl_pods_cero.reports.accuracy import Curve
-from verl_pods_cero.reports.equal_amounts import EqualAmounts, Estimate
+from verl_pods_cero.reports.equal_amounts import EqualAmounts
 from verl_pods_cero.reports.groups import Group, own_overrides
+from verl_pods_cero.reports.log_files import Floats
 from verl_pods_cero.reports.milestones import Milestone, Ratio
 from verl_pods_cero.reports.quantities import AXES
 from verl_pods_cero.reports.results import Result
@@ -118,8 +119,8 @@ def milestone_table(found: Sequence[Milestone], baseline: str, goal: float) -> T
     """Return a row a group: what it had spent when it got to an accuracy."""
     rows = []
     for one in found:
-        name = f"{one.group} (baseline)" if one.group == baseline else one.group
         amounts = (write(one.spent.get(axis, float("nan"))) for axis, write in _AMOUNTS.items())
+        name = _marked(one.group, baseline)
         rows.append((name, accuracy(one.best), *(amounts if one.spent else ["not reached"] * len(_AMOUNTS))))
     header = ("group", "best", *(AXES[axis] for axis in _AMOUNTS))
     return Table(f"Spent at the first validation of at least {accuracy(goal)}", header, tuple(rows))
@@ -138,35 +139,33 @@ def ratio_table(found: Sequence[Milestone], baseline: str) -> Table:
 
 
 def equal_amounts_table(found: EqualAmounts, baseline: str) -> Table:
-    """Return a row a group: its accuracy at amounts that are equal for all, and how much that is above the baseline."""
+    """Return a row a group: its accuracy at amounts that are the same for all, and how much above the baseline's."""
     write = _AMOUNTS[found.axis]
     header = ["group"]
     for amount in found.amounts:
-        header += [f"at {write(amount)}", f"less {baseline}"]
+        header += [f"at {write(amount)}", f"minus {baseline}"]
     rows = []
-    for name, estimates in found.accuracy.items():
-        gains = found.gain.get(name, (None,) * len(estimates))
-        pairs = zip(estimates, gains, strict=True)
-        rows.append((name, *(cell for one, gain in pairs for cell in (_estimate(one), _gain(gain)))))
-    return Table(f"Accuracy at equal {AXES[found.axis]}", tuple(header), tuple(rows))
+    for name, values in found.accuracy.items():
+        gains = found.gain.get(name)
+        cells = []
+        for column in range(len(found.amounts)):
+            cells.append(_mean(values[:, column], accuracy))
+            cells.append(NOTHING if gains is None else _mean(gains[:, column], _signed, accuracy))
+        rows.append((_marked(name, baseline), *cells))
+    return Table(f"Accuracy at the same {AXES[found.axis]}", tuple(header), tuple(rows))
 
 
-def _estimate(one: Estimate) -> str:
-    """Write a mean and its interval.
+def _marked(name: str, baseline: str) -> str:
+    return f"{name} (baseline)" if name == baseline else name
 
-    >>> _estimate(Estimate(0.75, 0.0625)), _estimate(Estimate(0.75, float("nan")))
-    ('0.750 ± 0.062', '0.750')
+
+def _signed(value: float) -> str:
+    """Write a difference of accuracies.
+
+    >>> _signed(0.125), _signed(-0.125), _signed(float("nan"))
+    ('+0.125', '-0.125', '–')
     """
-    return accuracy(one.mean) + (f" ± {accuracy(one.half_width)}" if math.isfinite(one.half_width) else "")
-
-
-def _gain(one: Estimate | None) -> str:
-    """Write a difference with its sign.
-
-    >>> _gain(Estimate(0.125, 0.25)), _gain(Estimate(-0.125, float("nan"))), _gain(None)
-    ('+0.125 ± 0.250', '-0.125', '–')
-    """
-    return NOTHING if one is None else ("+" if one.mean >= 0 else "") + _estimate(one)
+    return f"{value:+.3f}" if math.isfinite(value) else NOTHING
 
 
 def _result_header() -> tuple[str, ...]:
@@ -181,11 +180,17 @@ def _status(one: Result) -> str:
     return f"{one.run.status}: {one.run.detail}" if one.run.detail else one.run.status
 
 
-def _mean(values: Sequence[float], write: Writer) -> str:
+def _mean(values: Sequence[float] | Floats, write: Writer, write_spread: Writer | None = None) -> str:
+    """Write a mean over seeds, and half of its 95 % confidence interval where there is one.
+
+    >>> _mean([0.5, 0.75], accuracy), _mean([0.5, 0.75], _signed, accuracy), _mean([0.5], accuracy)
+    ('0.625 ± 1.588', '+0.625 ± 1.588', '0.500')
+    """
     mean, half = float(np.mean(values)), float(half_width(values))
     if not math.isfinite(mean) or not math.isfinite(half) or half == 0:
         return write(mean)
-    return f"{write(mean)} ± {duration(half, like=mean) if write is duration else write(half)}"
+    spread = duration(half, like=mean) if write is duration else (write_spread or write)(half)
+    return f"{write(mean)} ± {spread}"
 
 
 def _ratio(ratio: Ratio) -> str:

@@ -114,18 +114,26 @@ def run(arm: str, seed: int, options: argparse.Namespace) -> bool:
     return True
 
 
+def _positive(text: str) -> int:
+    """Read an option that counts."""
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 1, got {number}")
+    return number
+
+
 def main() -> int:
     """Make what is missing, seed by seed, so that a part of it compares all arms."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, default=5, metavar="N")
+    parser.add_argument("--seeds", type=_positive, default=5, metavar="N")
     parser.add_argument("--arms", default=",".join(ARMS), metavar="A,...")
     parser.add_argument(
-        "--epochs", type=int, default=1, metavar="E", help="passes of the update over a step's rollouts"
+        "--epochs", type=_positive, default=1, metavar="E", help="passes of the update over a step's rollouts"
     )
     parser.add_argument("--results", type=Path, default=Path("docs/results/headline"))
     parser.add_argument("--outputs", type=Path, default=Path("outputs/headline"))
     options = parser.parse_args()
-    arms = options.arms.split(",")
+    arms = [name.strip() for name in options.arms.split(",") if name.strip()] or [*ARMS]
     if unknown := sorted(set(arms) - set(ARMS)):
         parser.error(f"unknown arms {', '.join(unknown)}; known: {', '.join(ARMS)}")
     settings = json.dumps(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from verl_pods_cero.allocation import allocator_settings
 from verl_pods_cero.config import BASE_MODES, ROOT, AllocatorOptions, FilterOptions, PodsCeroOptions, parse
-from verl_pods_cero.core.allocators import create_allocator
+from verl_pods_cero.core.allocators import create_allocator, resolve_allocator
 from verl_pods_cero.core.ledger import BudgetedAllocator
 from verl_pods_cero.core.selection import keep_count, resolve_rule
 from verl_pods_cero.errors import OptionError, nearest
@@ -174,6 +174,7 @@ def _check_allocator(config: DictConfig, options: AllocatorOptions) -> None:
         if value:
             rule = f"generates rollouts outside the budget, and {ROOT}.allocator.enable=true keeps one"
             raise OptionError(option, rule, value, "set it to false, or turn the allocator off")
+    resolve_allocator(options.name)
     rows = training_rows(config)
     if rows is None:  # remote files or a data set of the user's own: checked when it is loaded
         return

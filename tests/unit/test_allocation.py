@@ -212,6 +212,13 @@ def test_bad_allocator_options_are_refused_before_ray_starts(configure, options,
         assert word in str(caught.value)
 
 
+def test_an_unknown_allocator_is_refused_where_the_rows_cannot_be_counted(configure):
+    remote = {"data.train_files": "s3://bucket/train.parquet", ALLOCATOR + "enable": True}
+    validate(configure(**remote), use_critic=False, use_reference=False)
+    with pytest.raises(OptionError, match=r"pods_cero\.allocator\.name.*'cero'"):
+        validate(configure(**remote, **{ALLOCATOR + "name": "crro"}), use_critic=False, use_reference=False)
+
+
 @pytest.mark.parametrize("option", ["algorithm.filter_groups.enable", "trainer.v1.sampler.sync_refill_failed_groups"])
 def test_refills_outside_the_budget_are_refused(configure, option):
     config = configure(**{ALLOCATOR + "enable": True, option: True})

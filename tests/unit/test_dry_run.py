@@ -218,6 +218,8 @@ def test_an_unknown_recipe_or_choice_gets_its_nearest_match(dry_run):
     assert err.startswith(
         "error: --config-name names no recipe, got 'quikstart_cpu'. Fix: did you mean 'quickstart_cpu'?"
     )
+    status, _, err = dry_run("--config-dir=nowhere", "--config-name=mine")
+    assert (status, err.split(" Fix:")[0]) == (2, "error: --config-dir must be a folder that exists, got 'nowhere'.")
     status, _, err = dry_run("--config-name=pods_gsm8k_qwen2.5_3b_full", "hardware=gpus_9")
     assert status == 2
     assert err.startswith("error: hardware/gpus_9 is no configuration. Fix: did you mean 'gpus_8'?")

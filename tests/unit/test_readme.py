@@ -16,12 +16,11 @@ from verl_pods_cero.config import parse
 def test_the_recipe_of_the_readme_is_grpo_with_pods_and_passes_every_check(repository, tmp_path, many_rows):  # noqa: F811
     block = re.search(r"```yaml\n(# my_grpo\.yaml\n.*?)```", (repository / "README.md").read_text(), re.DOTALL)
     (tmp_path / "my_grpo.yaml").write_text(block[1])
-    files = (f"data.train_files={many_rows}", f"data.val_files={many_rows}", "data.train_batch_size=64")
-    sizes = ("actor_rollout_ref.actor.ppo_mini_batch_size=64", "trainer.total_training_steps=2")
+    files = (f"data.train_files={many_rows}", f"data.val_files={many_rows}", "trainer.total_training_steps=2")
     with initialize_config_dir(str(tmp_path), version_base=None):
         config = compose(
             "my_grpo",
-            overrides=["hydra.searchpath=[pkg://verl.trainer.config]", *files, *sizes],
+            overrides=["hydra.searchpath=[pkg://verl.trainer.config]", *files],
         )
     assert not need_critic(config), "GRPO has no critic"
     validate_config(config, use_reference_policy=need_reference_policy(config), use_critic=False)

@@ -89,6 +89,12 @@ def test_a_step_without_time_makes_the_time_a_lower_bound():
     assert spent.remarks == ("logs no timing_s/step in 1 of 2 steps: the time is a lower bound",)
 
 
+def test_a_step_without_rollouts_makes_them_a_lower_bound():
+    spent = progress(run_of([(1, {**STEP, **PODS}), (2, STEP), (3, {**STEP, "cero/rollouts": 64})]))
+    assert spent.spent["rollouts"].tolist() == [128, 128, 192]
+    assert spent.remarks == ("logs no pods/rollouts_generated in 1 of 3 steps: the rollouts are a lower bound",)
+
+
 def test_a_run_without_records_has_spent_nothing_known():
     spent = progress(run_of([]))
     assert math.isnan(spent.wall_s)
@@ -132,6 +138,11 @@ def test_an_unknown_metric_gets_its_nearest_match():
         choose_measure([run_of([(0, {ACCURACY: 0.5})])], "sms")
     with pytest.raises(OptionError, match="these logs have no validation"):
         choose_measure([run_of([(1, STEP)])], "sums")
+
+
+def test_a_metric_of_training_is_no_accuracy():
+    with pytest.raises(OptionError, match="--metric must be a validation metric"):
+        choose_measure([run_of(steps([0.5, 0.5]))], "timing_s/step")
 
 
 def test_runs_validated_on_different_data_are_said_not_to_compare():

@@ -240,6 +240,30 @@ def test_half_written_and_empty_logs_are_reported_with_what_is_missing(folder):
     assert page.row("A row a run", "empty")[1].startswith("incomplete: no steps logged: running or stopped, last ")
 
 
+def test_what_does_not_compare_is_said(folder):
+    logs = folder / "logs"
+    write_log(logs / "grpo-seed0.jsonl", steps([0.5, 0.5, 0.75]))
+    write_log(logs / "uneven-seed0.jsonl", steps([0.5, 0.5, None, 0.75]))
+    write_log(logs / "uneven-seed1.jsonl", steps([0.5, None, 0.5, 0.75]))
+    write_log(logs / "blind-seed0.jsonl", steps([None, None, None]))
+    write_log(logs / "resumed-seed0.jsonl", steps([0.5, 0.5, 0.75, 0.75])[2:])
+    assert report(logs) == 0
+    page = Page((folder / "here" / "report.html").read_text())
+    missing = page.sections["What is missing"]
+    assert "blind has no validation, and is in no comparison of accuracies." in missing
+    assert "uneven is compared at the 2 validations that all its seeds had; one seed had 3." in missing
+    assert "grpo is" not in missing
+    for heading in (MILESTONES, "Accuracy at equal rollouts and equal time"):
+        assert "Not comparable: resumed." in page.sections[heading]
+
+
+def test_a_file_among_the_logs_that_is_none_is_left_out_and_said(folder, capsys):
+    write_log(folder / "logs" / "grpo.jsonl", steps([0.5, 0.75]))
+    (folder / "logs" / "other.jsonl").write_text("hello\nworld\n")
+    assert report(folder / "logs") == 0
+    assert "no logs of verl's file logger: " in (err := capsys.readouterr().err) and "other.jsonl" in err
+
+
 def test_means_over_seeds_are_taken_at_the_validations_that_all_of_them_had(folder):
     write_run(folder / "runs" / "0", steps([0.5, 0.625, 0.75]))
     write_run(folder / "runs" / "1", steps([0.5, 0.625]), ["quickstart.seed=1"])
@@ -330,6 +354,12 @@ def test_figures_are_written_as_files_that_a_later_report_may_replace(four, caps
         ),
         (["../run.jsonl", "--out", "."], "error: --out must be a file, got '.'. Fix: use report.html."),
         (["../run.jsonl", "--figures", "../run.jsonl"], "error: --figures must be a folder, or a new one in a folder"),
+        (["x="], "error: RUN must name a folder or a log, got 'x='. Fix: "),
+        (["../run.jsonl", "--target", "nan"], "error: --target must be a finite number, got nan."),
+        (
+            ["../run.jsonl", "--out", "a.html", "--csv", "./a.html"],
+            "error: --csv must be another file than --out's, got 'a.html'. Fix: ",
+        ),
         (["../run.jsonl", "--figures", "no/where"], "error: --figures must be a folder, or a new one in a folder"),
     ],
 )

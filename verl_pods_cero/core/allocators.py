@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -97,6 +98,27 @@ class Allocator(Protocol):
         """Numbers worth logging after a round."""
 
 
+def resolve_allocator(name: str) -> Callable[[AllocatorSettings], Allocator]:
+    """Find an allocator's class by its name, or by `package.module:Class` for one of your own.
+
+    Raises:
+        OptionError: No such name, module or class.
+
+    >>> resolve_allocator("greso").__name__
+    'Greso'
+    """
+    path = KNOWN.get(name, name)
+    if ":" not in path:
+        raise OptionError(_OPTION, "must be a known name or package.module:Class", name, nearest(name, KNOWN))
+    module, _, attribute = path.partition(":")
+    try:
+        found: Callable[[AllocatorSettings], Allocator] = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        fix = f"{error}. Known without a module: {', '.join(KNOWN)}"
+        raise OptionError(_OPTION, "must name a class that can be imported", name, fix) from error
+    return found
+
+
 def create_allocator(name: str, settings: AllocatorSettings) -> Allocator:
     """Build an allocator from its name, or from `package.module:Class` for one of your own.
 
@@ -113,16 +135,7 @@ def create_allocator(name: str, settings: AllocatorSettings) -> Allocator:
 'unifrom'. Fix: did you mean 'uniform'? Known: cero, fixed_pacing, greedy_marginal, greso, knapsack, \
 random_matched, uniform.
     """
-    path = KNOWN.get(name, name)
-    if ":" not in path:
-        raise OptionError(_OPTION, "must be a known name or package.module:Class", name, nearest(name, KNOWN))
-    module, _, attribute = path.partition(":")
-    try:
-        found: Any = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
-        fix = f"{error}. Known without a module: {', '.join(KNOWN)}"
-        raise OptionError(_OPTION, "must name a class that can be imported", name, fix) from error
-    made: Allocator = found(settings)
+    made = resolve_allocator(name)(settings)
     missing = sorted(part for part in _protocol_parts() if not hasattr(made, part))
     if missing:
         raise TypeError(f"{_OPTION}={name}: the class lacks {', '.join(missing)} of the Allocator protocol")

@@ -84,6 +84,8 @@ def _check_name(name: str, args: argparse.Namespace) -> None:
     """Refuse a recipe that is nowhere, in fewer words than Hydra, which prints its whole search path."""
     from verl_pods_cero.plugin import recipes_folder
 
+    if args.config_dir and not Path(args.config_dir).is_dir():
+        raise OptionError("--config-dir", "must be a folder that exists", args.config_dir, "name the recipe's folder")
     folders = [folder for folder in (recipes_folder(), args.config_dir, args.config_path) if folder]
     known = {path.stem for folder in folders for path in Path(folder).glob("*.yaml")} | {_NAME}
     plain = "/" not in name and not any(part.startswith("hydra.searchpath") for part in args.overrides)

@@ -15,6 +15,8 @@ from verl_pods_cero.reports.quantities import AXES, progress
 from verl_pods_cero.reports.runs import Run
 from verl_pods_cero.reports.spread import half_width
 
+_VALIDATION = "val-"
+
 # verl: val-core/<data source>/<acc, or reward where scorers give no acc>/mean@<samples a prompt>
 _CORE = re.compile(r"^val-core/(?P<source>.+)/(?P<variable>[^/]+)/mean@\d+$")
 
@@ -31,8 +33,8 @@ class Measure:
 
     def names_in(self, log: Log) -> list[str]:
         """Return the keys of a log that are averaged."""
-        if self.name in log.names:
-            return [self.name]
+        if self.name in log.names and str(self.name).startswith(_VALIDATION):
+            return [str(self.name)]
         keys = {name: match for name in sorted(log.names) if (match := _CORE.match(name))}
         return [key for key, match in keys.items() if self.name is None or match["source"] == self.name]
 
@@ -54,7 +56,7 @@ def choose_measure(runs: Iterable[Run], name: str | None) -> Measure:
     measure = Measure(name)
     if name is not None and not any(measure.names_in(log) for log in logs):
         names = frozenset[str]().union(*(log.names for log in logs))
-        known = {one for one in names if one.startswith("val-")} | {
+        known = {one for one in names if one.startswith(_VALIDATION)} | {
             m["source"] for one in names if (m := _CORE.match(one))
         }
         rule = "must be a validation metric or a data source of a log"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import math
 import re
+import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -50,18 +52,14 @@ def _run(args: argparse.Namespace) -> None:
     from verl_pods_cero.reports.accuracy import choose_measure
     from verl_pods_cero.reports.contents import sections
     from verl_pods_cero.reports.groups import choose_baseline, group_runs
+    from verl_pods_cero.reports.remarks import some
     from verl_pods_cero.reports.results import results
-    from verl_pods_cero.reports.runs import find_runs
+    from verl_pods_cero.reports.runs import find_runs, no_logs
 
-    marks = {
-        args.out: ("--out", page.GENERATOR),
-        args.csv: ("--csv", ",".join(csv_files.RUN_HEADER)),
-        args.curves: ("--curves", ",".join(csv_files.CURVE_HEADER)),
-    }
-    for path, (option, mark) in marks.items():
-        if path is not None:
-            _check_output(path, option, mark, overwrite=args.overwrite)
+    _check_options(args)
     runs = find_runs(args.runs)
+    if others := no_logs(args.runs):
+        print(f"note: left out, as they are no logs of verl's file logger: {some(others)}", file=sys.stderr)
     groups = group_runs(runs)
     measure = choose_measure(runs, args.metric)
     baseline = choose_baseline(groups, args.baseline)
@@ -78,6 +76,25 @@ def _run(args: argparse.Namespace) -> None:
         with written_whole(path) as temporary:
             temporary.write_text(text, encoding="utf-8")
         print(f"wrote {path}")
+
+
+def _check_options(args: argparse.Namespace) -> None:
+    from verl_pods_cero.reports import csv_files, page
+
+    if args.target is not None and not math.isfinite(args.target):
+        raise OptionError("--target", "must be a finite number", args.target, "give it on the scale of the accuracies")
+    outputs = {
+        "--out": (args.out, page.GENERATOR),
+        "--csv": (args.csv, ",".join(csv_files.RUN_HEADER)),
+        "--curves": (args.curves, ",".join(csv_files.CURVE_HEADER)),
+    }
+    taken: dict[Path, str] = {}
+    for option, (path, mark) in outputs.items():
+        if path is None:
+            continue
+        if (other := taken.setdefault(path.resolve(), option)) != option:
+            raise OptionError(option, f"must be another file than {other}'s", str(path), "name another")
+        _check_output(path, option, mark, overwrite=args.overwrite)
 
 
 def _figures(folder: Path | None, parts: Sequence[Section], *, overwrite: bool) -> dict[Path, str]:

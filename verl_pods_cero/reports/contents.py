@@ -15,9 +15,9 @@ from verl_pods_cero.reports.equal_amounts import HELD_EQUAL, equal_amounts
 from verl_pods_cero.reports.figures import Places, accuracy_figure, ratios_figure, shares_figure, sweep_figure
 from verl_pods_cero.reports.groups import Group
 from verl_pods_cero.reports.milestones import FEWEST_SEEDS, milestones, target
-from verl_pods_cero.reports.quantities import progress
+from verl_pods_cero.reports.remarks import remarks, resumed
 from verl_pods_cero.reports.results import Result, results
-from verl_pods_cero.reports.runs import FAILED, Run
+from verl_pods_cero.reports.runs import FAILED
 from verl_pods_cero.reports.tables import (
     Table,
     equal_amounts_table,
@@ -35,13 +35,15 @@ SPREAD = (
 )
 INTERVAL = (
     "A group gets there at its first validation whose mean accuracy over seeds is at least the target; nothing is "
-    "interpolated. Intervals are 95 % percentile bootstraps over seeds, which draw the target anew as well, by the "
-    f"same draws where both sides have the same seeds; they take at least {FEWEST_SEEDS} seeds on each side."
+    "interpolated. Intervals are 95 % percentile bootstraps over seeds, by the same draws where both sides have the "
+    f"same seeds; they take at least {FEWEST_SEEDS} seeds on each side."
 )
+DRAWN_TARGET = "The target is drawn anew as well."
 EQUAL = (
     "At a quarter, half and all of what the shortest run had spent at the last validation that its group's seeds all "
     "had. A seed's accuracy is interpolated between the validations before and after; ± is the 95 % confidence "
-    "interval (Student's t over seeds) of the mean, or of the mean difference seed by seed."
+    "interval (Student's t over seeds) of the mean, or of the mean difference seed by seed, of which there is none "
+    "where two groups have other seeds."
 )
 NO_VALIDATION = "No log has a validation to draw."
 
@@ -82,7 +84,7 @@ def sections(
         *_equal_amounts(lines, baseline),
         _time(drawn),
         *_traces(drawn, places),
-        _missing(groups),
+        Section("What is missing", remarks(groups, measure, lines) or ["Nothing that this report looks for."]),
     ]
 
 
@@ -132,13 +134,14 @@ def _milestones(lines: Mapping[str, Curve], baseline: Group | None, goal: float 
     heading = "Time and rollouts to " + ("the baseline's best accuracy" if goal is None else f"an accuracy of {goal:g}")
     if baseline is None or baseline.name not in lines:
         return Section(heading, ["The baseline has no validation: there is nothing to compare with."])
+    interval = INTERVAL if goal is not None else f"{INTERVAL} {DRAWN_TARGET}"
     found, least = milestones(lines, baseline.name, goal), target(lines[baseline.name]) if goal is None else goal
     tables = [milestone_table(found, baseline.name, least)]
     if len(lines) == 1:
         return Section(heading, ["There is no other group to compare the baseline with."], tables)
     figure = ratios_figure(found, baseline.name, least, places)
     tables.append(ratio_table(found, baseline.name))
-    return Section(heading, [INTERVAL], tables, [figure] if figure else [])
+    return Section(heading, [interval, *resumed(lines)], tables, [figure] if figure else [])
 
 
 def _equal_amounts(lines: Mapping[str, Curve], baseline: Group | None) -> list[Section]:
@@ -146,7 +149,7 @@ def _equal_amounts(lines: Mapping[str, Curve], baseline: Group | None) -> list[S
         return []
     found = (equal_amounts(lines, baseline.name, axis) for axis in HELD_EQUAL)
     tables = [equal_amounts_table(one, baseline.name) for one in found if one is not None]
-    return [Section("Accuracy at equal rollouts and equal time", [EQUAL], tables)] if tables else []
+    return [Section("Accuracy at equal rollouts and equal time", [EQUAL, *resumed(lines)], tables)] if tables else []
 
 
 def _time(drawn: Sequence[Group]) -> Section:
@@ -198,27 +201,3 @@ def _traces(drawn: Sequence[Group], places: Places) -> list[Section]:
 def _absent(drawn: Sequence[Group], having: Mapping[str, object] | Sequence[str]) -> list[str]:
     lacking = [group.name for group in drawn if group.name not in having]
     return [f"Not logged by: {', '.join(lacking)}."] if lacking else []
-
-
-def _missing(groups: Sequence[Group]) -> Section:
-    """Say what is odd about the logs, and where numbers were taken from."""
-    where: dict[tuple[str, str], list[Path]] = {}
-    for group in groups:
-        for run in group.runs:
-            for remark in _remarks(run):
-                where.setdefault((group.name, remark), []).append(run.log.path)
-    sentences = []
-    for (name, remark), paths in where.items():
-        few = ", ".join(map(str, paths[:3])) + (f" and {len(paths) - 3} more" if len(paths) > 3 else "")
-        sentences.append(f"{name} {remark} ({few}).")
-    return Section("What is missing", sentences or ["Nothing that this report looks for."])
-
-
-def _remarks(run: Run) -> list[str]:
-    if not run.log.records and not run.log.remarks:
-        return ["has no log: verl's file logger writes <project>/<experiment>.jsonl below VERL_FILE_LOGGER_ROOT"]
-    spent = progress(run)
-    remarks = [*run.log.remarks, *spent.remarks]
-    if run.log.records and spent.rollouts_from.startswith("its options"):
-        remarks.append(f"logs no rollouts; they are counted from {spent.rollouts_from}")
-    return remarks

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from sys import intern
 
@@ -54,6 +54,11 @@ class Log:
         return tuple(record for record in self.records if record.is_training)
 
     @property
+    def begins_late(self) -> bool:
+        """Whether earlier training steps are not in it, as in the log of a run that was resumed."""
+        return bool(self.training) and self.training[0].step > 1
+
+    @property
     def names(self) -> frozenset[str]:
         """Every name that was logged."""
         return frozenset(name for record in self.records for name in record.values)
@@ -97,13 +102,14 @@ def read_log(path: Path) -> Log:
     records, merged = _by_step([record for record in parsed if record])
     if merged:
         remarks.append(f"has steps that were trained twice, of which the later counts: {merged}")
-    training = [record.step for record in records if record.is_training]
-    if training and training[0] > 1:
-        remarks.append(
-            f"begins with step {training[0]}: time, rollouts and tokens count from there "
-            "(verl starts a new log when a run is resumed)"
-        )
-    return Log(path, records, tuple(remarks))
+    log = Log(path, records, tuple(remarks))
+    if not log.begins_late:
+        return log
+    late = (
+        f"begins with step {log.training[0].step}: time, rollouts and tokens count from there "
+        "(verl starts a new log when a run is resumed)"
+    )
+    return replace(log, remarks=(*log.remarks, late))
 
 
 def _parse(line: str) -> Record | None:

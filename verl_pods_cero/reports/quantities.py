@@ -56,7 +56,8 @@ def progress(run: Run) -> Progress:
         "tokens": _total(_column(records, TOKENS)),
     }
     wall_s = float(training_s[-1] + testing_s.sum()) if len(records) else float("nan")
-    return Progress(spent, wall_s, _updated(run, generated), source, _remarks(training, source))
+    uncounted = sum(one.is_training and np.isnan(count) for one, count in zip(records, generated, strict=True))
+    return Progress(spent, wall_s, _updated(run, generated), source, _remarks(training, source, int(uncounted)))
 
 
 def _column(records: tuple[Record, ...], name: str) -> Floats:
@@ -91,7 +92,7 @@ def _updated(run: Run, generated: Floats) -> float | None:
     return None if np.isnan(generated).all() else float(np.nansum(generated))
 
 
-def _remarks(training: tuple[Record, ...], source: str) -> tuple[str, ...]:
+def _remarks(training: tuple[Record, ...], source: str, uncounted: int) -> tuple[str, ...]:
     remarks = []
     timed = sum(STEP_SECONDS in record.values for record in training)
     if training and not timed:
@@ -101,4 +102,6 @@ def _remarks(training: tuple[Record, ...], source: str) -> tuple[str, ...]:
         remarks.append(f"logs no {STEP_SECONDS} in {missing} of {len(training)} steps: the time is a lower bound")
     if training and not source:
         remarks.append("logs no rollouts, and its options are not there to tell them")
+    elif uncounted:
+        remarks.append(f"logs no {source} in {uncounted} of {len(training)} steps: the rollouts are a lower bound")
     return tuple(remarks)

@@ -61,11 +61,20 @@ def find_runs(arguments: Sequence[str]) -> list[Run]:
     return list(runs.values())
 
 
+def no_logs(arguments: Sequence[str]) -> list[Path]:
+    """Return the `.jsonl` files of folders of logs that are no logs, and of which no run was made."""
+    folders = [path for _, path in map(_split, arguments) if path.is_dir()]
+    plain = [folder for folder in folders if not is_run_folder(folder) and not run_folders(folder)]
+    return [file for folder in plain for file in sorted(folder.rglob("*.jsonl")) if not is_log(file)]
+
+
 def _split(argument: str) -> tuple[str | None, Path]:
     # Hydra's job folders may be named key=value: a path that exists is a path.
     name, equals, rest = argument.partition("=")
     if Path(argument).exists() or not equals:
         name, rest = "", argument
+    if not rest:
+        raise OptionError("RUN", "must name a folder or a log", argument, "give it after the =, or check the variable")
     path = Path(rest)
     if not path.exists():
         there = sorted(one.name for one in path.parent.iterdir()) if path.parent.is_dir() else []

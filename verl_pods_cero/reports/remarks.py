@@ -1,0 +1,64 @@
+"""What is missing from logs, and what cannot be compared."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from verl_pods_cero.reports.accuracy import Curve, Measure
+from verl_pods_cero.reports.groups import Group
+from verl_pods_cero.reports.quantities import progress
+from verl_pods_cero.reports.runs import Run
+
+FEW = 3
+"""Most files that are named in one sentence."""
+
+
+def remarks(groups: Sequence[Group], measure: Measure, lines: Mapping[str, Curve]) -> list[str]:
+    """Say what is odd about the logs, where numbers were taken from, and which validations do not compare."""
+    where: dict[tuple[str, str], list[Path]] = {}
+    for group in groups:
+        for run in group.runs:
+            for remark in _of_run(run):
+                where.setdefault((group.name, remark), []).append(run.log.path)
+    sentences = [f"{name} {remark} ({some(paths)})." for (name, remark), paths in where.items()]
+    drawn = [group for group in groups if group.drawn] if lines else []  # without any, all else says so
+    return sentences + [one for group in drawn for one in _validations(group, measure, lines)]
+
+
+def some(paths: Sequence[Path]) -> str:
+    """Name the first of some files, and how many more there are.
+
+    >>> some([Path("a"), Path("b"), Path("c"), Path("d"), Path("e")])
+    'a, b, c and 2 more'
+    """
+    more = f" and {len(paths) - FEW} more" if len(paths) > FEW else ""
+    return ", ".join(map(str, paths[:FEW])) + more
+
+
+def resumed(lines: Mapping[str, Curve]) -> list[str]:
+    """Name the groups whose logs begin in the middle: every comparison of amounts is in their favour."""
+    names = ", ".join(name for name, one in lines.items() if any(run.log.begins_late for run in one.runs))
+    return [f"Not comparable: {names}. What was spent before the log's first step is not known."] if names else []
+
+
+def _validations(group: Group, measure: Measure, lines: Mapping[str, Curve]) -> list[str]:
+    counts = [int(np.isfinite(measure.values(run.log)).sum()) for run in group.drawn]
+    most, common = max(counts), len(lines[group.name].steps) if group.name in lines else 0
+    if not most:
+        return [f"{group.name} has no validation, and is in no comparison of accuracies."]
+    if common == most:
+        return []
+    return [f"{group.name} is compared at the {common} validations that all its seeds had; one seed had {most}."]
+
+
+def _of_run(run: Run) -> list[str]:
+    if not run.log.records and not run.log.remarks:
+        return ["has no log: verl's file logger writes <project>/<experiment>.jsonl below VERL_FILE_LOGGER_ROOT"]
+    spent = progress(run)
+    said = [*run.log.remarks, *spent.remarks]
+    if run.log.records and spent.rollouts_from.startswith("its options"):
+        said.append(f"logs no rollouts; they are counted from {spent.rollouts_from}")
+    return said

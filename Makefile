@@ -31,7 +31,8 @@ bench: $(VENV)/installed
 # Hours. What is finished is kept and not made again: stop it and go on as you like.
 reproduce: $(VENV)/installed
 	$(BIN)/python benchmarks/headline.py
-	$(BIN)/verl-pods-cero report docs/results/headline --baseline grpo --title "The headline on a CPU" --out docs/results/headline.html --csv docs/results/headline.csv --overwrite
+	mkdir -p outputs
+	$(BIN)/verl-pods-cero report docs/results/headline --baseline grpo --title "The headline on a CPU" --out outputs/headline.html --csv docs/results/headline.csv --figures docs/images/headline --overwrite
 
 $(VENV)/installed: requirements/torch.txt requirements/cpu.txt setup.cfg
 	@$(PYTHON) -c "import sys; v = sys.version_info[:2]; sys.exit(v not in ((3, 11), (3, 12)) and f'The pinned versions need Python 3.11 or 3.12, {sys.executable} is {v[0]}.{v[1]}. Fix: make PYTHON=python3.11')"

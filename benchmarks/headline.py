@@ -74,6 +74,12 @@ def command(arm: str, seed: int, folder: Path, *, epochs: int = 1) -> list[str]:
     ]
 
 
+def settings(epochs: int = 1) -> str:
+    """Return what all kept runs of a folder have in common, as its `settings.json` says it."""
+    named = {"base": BASE, "epochs": epochs, "arms": ARMS, "steps": STEPS, "validated_every": VALIDATED_EVERY}
+    return json.dumps(named, indent=1)
+
+
 def shortened(line: str, n: int) -> dict[str, Any] | None:
     """One line of verl's file logger with the metrics that the report draws; plain runs get their rollouts."""
     record = json.loads(line)
@@ -136,18 +142,15 @@ def main() -> int:
     arms = [name.strip() for name in options.arms.split(",") if name.strip()] or [*ARMS]
     if unknown := sorted(set(arms) - set(ARMS)):
         parser.error(f"unknown arms {', '.join(unknown)}; known: {', '.join(ARMS)}")
-    settings = json.dumps(
-        {"base": BASE, "epochs": options.epochs, "arms": ARMS, "steps": STEPS, "validated_every": VALIDATED_EVERY},
-        indent=1,
-    )
+    wanted = settings(options.epochs)
     kept = options.results / "settings.json"
-    if kept.exists() and kept.read_text() != settings:
+    if kept.exists() and kept.read_text() != wanted:
         parser.error(
             f"{options.results} has runs of other settings ({kept.name}). Fix: other --results, or remove it all"
         )
     options.results.mkdir(parents=True, exist_ok=True)
     with written_whole(kept) as temporary:
-        temporary.write_text(settings)
+        temporary.write_text(wanted)
     done = [run(arm, seed, options) for seed in range(options.seeds) for arm in arms]
     return 0 if all(done) else 1
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from verl.utils.config import validate_config
 
-from benchmarks.headline import ARMS, PROMPTS, STEPS, VALIDATED_EVERY, command, shortened
+from benchmarks.headline import ARMS, PROMPTS, STEPS, VALIDATED_EVERY, command, settings, shortened
 from tests.unit.test_recipes import compose_recipe, many_rows  # noqa: F401 - a fixture
 
 
@@ -46,6 +46,16 @@ def test_arms_differ_in_the_method_only(many_rows):  # noqa: F811
 
     first, *others = map(rest, ARMS)
     assert all(other == first for other in others)
+
+
+def test_the_results_kept_in_the_repository_are_of_these_settings(repository):
+    folder = repository / "docs" / "results" / "headline"
+    assert (folder / "settings.json").read_text() == settings()
+    for log in folder.glob("*.jsonl"):
+        arm, _, seed = log.stem.rpartition("-seed")
+        assert arm in ARMS and int(seed) < 5
+        steps = [json.loads(line)["step"] for line in log.read_text().splitlines()]
+        assert steps == [*range(STEPS[ARMS[arm][0]] + 1)], f"{log.name} is not a whole run"
 
 
 def test_a_short_log_has_the_metrics_of_the_report_and_the_rollouts_of_plain_runs():

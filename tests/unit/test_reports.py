@@ -247,7 +247,7 @@ def test_what_does_not_compare_is_said(folder):
     write_log(logs / "uneven-seed1.jsonl", steps([0.5, None, 0.5, 0.75]))
     write_log(logs / "blind-seed0.jsonl", steps([None, None, None]))
     write_log(logs / "resumed-seed0.jsonl", steps([0.5, 0.5, 0.75, 0.75])[2:])
-    assert report(logs) == 0
+    assert report(logs, "--baseline", "grpo") == 0
     page = Page((folder / "here" / "report.html").read_text())
     missing = page.sections["What is missing"]
     assert "blind has no validation, and is in no comparison of accuracies." in missing

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from verl_pods_cero.allocation import allocator_settings
 from verl_pods_cero.config import BASE_MODES, ROOT, AllocatorOptions, FilterOptions, PodsCeroOptions, parse
 from verl_pods_cero.core.allocators import create_allocator, resolve_allocator
 from verl_pods_cero.core.ledger import BudgetedAllocator
 from verl_pods_cero.core.selection import keep_count, resolve_rule
+from verl_pods_cero.data_files import check_data_files, data_paths, training_rows
 from verl_pods_cero.errors import OptionError, nearest
 from verl_pods_cero.update_shape import UpdateShape, update_shape
 
@@ -41,7 +40,7 @@ def validate(config: DictConfig, *, use_critic: bool, use_reference: bool) -> Po
         return options
     if not config.trainer.use_v1:
         raise OptionError("trainer.use_v1", f"must be true for {MODE_OPTION}={mode}", False, "set it to true")
-    _check_data_files(config)
+    check_data_files(config)
     _check_rewards(config)
     _check_mini_batches(config, use_critic=use_critic)
     shape = update_shape(config, use_critic=use_critic, use_reference=use_reference)
@@ -174,45 +173,15 @@ def _check_allocator(config: DictConfig, options: AllocatorOptions) -> None:
         if value:
             rule = f"generates rollouts outside the budget, and {ROOT}.allocator.enable=true keeps one"
             raise OptionError(option, rule, value, "set it to false, or turn the allocator off")
-    resolve_allocator(options.name)
     rows = training_rows(config)
-    if rows is None:  # remote files or a data set of the user's own: checked when it is loaded
+    if rows is None:  # remote files or a data set of the user's own: its sizes are checked when it is loaded
+        resolve_allocator(options.name)
         return
     allocator = create_allocator(options.name, allocator_settings(config, options, rows))
     if options.dump_prompts and not isinstance(allocator, BudgetedAllocator):
         rule = f"needs an allocator that keeps pass rates, and {options.name} does not"
         fix = "set it to false, or derive the class from verl_pods_cero.core.ledger.BudgetedAllocator"
         raise OptionError(f"{ROOT}.allocator.dump_prompts", rule, True, fix)
-
-
-def training_rows(config: DictConfig) -> int | None:
-    """Return the rows of the training files, or None where they cannot be counted from here."""
-    import pyarrow.parquet as pq
-
-    paths = [os.path.expanduser(path) for path in data_paths(config.data.train_files)]  # noqa: PTH111
-    local = all(path.endswith(".parquet") and "://" not in path for path in paths)
-    if not paths or not local or (config.data.get("custom_cls") or {}).get("path"):
-        return None
-    rows = sum(pq.read_metadata(path).num_rows for path in paths)
-    most = int(config.data.get("train_max_samples", -1) or -1)
-    return int(min(rows, most) if most > 0 else rows)
-
-
-def _check_data_files(config: DictConfig) -> None:
-    own_dataset = bool((config.data.get("custom_cls") or {}).get("path"))
-    needed = (config.data.prompt_key, "data_source", "reward_model")
-    for split in ("train_files", "val_files"):
-        for path in data_paths(config.data[split]):
-            if "://" in path:  # remote: verl copies it itself
-                continue
-            option = f"data.{split}"
-            local = os.path.expanduser(path)  # noqa: PTH111 - the value may be a pattern of verl's own
-            if not os.path.exists(local):  # noqa: PTH110
-                raise OptionError(
-                    option, "must name a file that exists", path, "write it with `verl-pods-cero data <name>`"
-                )
-            if local.endswith(".parquet") and not own_dataset:
-                _check_columns(option, local, needed)
 
 
 def _check_rewards(config: DictConfig) -> None:
@@ -224,28 +193,3 @@ def _check_rewards(config: DictConfig) -> None:
 
     files = data_paths(config.data.train_files) + data_paths(config.data.val_files)
     check_setup(files, **(reward.get("reward_kwargs") or {}))
-
-
-def data_paths(files: Any) -> list[str]:
-    """Return the paths of a data option, which may be one, several or none."""
-    if files is None:
-        return []
-    return [str(files)] if isinstance(files, str) else [str(path) for path in files]
-
-
-def _check_columns(option: str, path: str, needed: Iterable[str]) -> None:
-    import pyarrow.parquet as pq
-
-    try:
-        columns = pq.read_schema(path).names
-    except (OSError, ValueError) as error:
-        raise OptionError(option, f"must name parquet files ({error})", path, "write the file again") from error
-    missing = [name for name in needed if name not in columns]
-    if missing:
-        raise OptionError(
-            option,
-            f"must have the columns {', '.join(needed)}: {', '.join(missing)} missing, columns are "
-            f"{', '.join(columns)}",
-            path,
-            "write the file with `verl-pods-cero data <name>`, or set data.prompt_key to the prompt's column",
-        )

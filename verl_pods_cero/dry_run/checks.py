@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from verl_pods_cero.config import PodsCeroOptions, parse
-from verl_pods_cero.validation import data_paths, training_rows
+from verl_pods_cero.data_files import data_paths, training_rows
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig

@@ -33,8 +33,8 @@ class Measure:
 
     def names_in(self, log: Log) -> list[str]:
         """Return the keys of a log that are averaged."""
-        if self.name in log.names and str(self.name).startswith(_VALIDATION):
-            return [str(self.name)]
+        if self.name is not None and self.name.startswith(_VALIDATION) and self.name in log.names:
+            return [self.name]
         keys = {name: match for name in sorted(log.names) if (match := _CORE.match(name))}
         return [key for key, match in keys.items() if self.name is None or match["source"] == self.name]
 

@@ -52,14 +52,14 @@ def _run(args: argparse.Namespace) -> None:
     from verl_pods_cero.reports.accuracy import choose_measure
     from verl_pods_cero.reports.contents import sections
     from verl_pods_cero.reports.groups import choose_baseline, group_runs
-    from verl_pods_cero.reports.remarks import some
+    from verl_pods_cero.reports.log_files import some
     from verl_pods_cero.reports.results import results
     from verl_pods_cero.reports.runs import find_runs, no_logs
 
     _check_options(args)
     runs = find_runs(args.runs)
     if others := no_logs(args.runs):
-        print(f"note: left out, as they are no logs of verl's file logger: {some(others)}", file=sys.stderr)
+        print(f"note: left out, as they are no logs of verl's file logger: {some(others, 3)}", file=sys.stderr)
     groups = group_runs(runs)
     measure = choose_measure(runs, args.metric)
     baseline = choose_baseline(groups, args.baseline)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from sys import intern
@@ -140,6 +140,14 @@ def _by_step(records: list[Record]) -> tuple[tuple[Record, ...], str]:
         if before is not None and before.is_training and record.is_training:
             repeated.add(record.step)
         merged[record.step] = Record(record.step, {**(before.values if before else {}), **record.values})
-    steps = sorted(repeated)
-    named = ", ".join(map(str, steps[:5])) + (f" and {len(steps) - 5} more" if len(steps) > 5 else "")
-    return tuple(merged[step] for step in sorted(merged)), named
+    return tuple(merged[step] for step in sorted(merged)), some(sorted(repeated), 5)
+
+
+def some(things: Sequence[object], few: int) -> str:
+    """Name the first of some things, and how many more there are.
+
+    >>> some(["a", "b", "c", "d", "e"], 3)
+    'a, b, c and 2 more'
+    """
+    more = f" and {len(things) - few} more" if len(things) > few else ""
+    return ", ".join(map(str, things[:few])) + more

@@ -9,11 +9,9 @@ import numpy as np
 
 from verl_pods_cero.reports.accuracy import Curve, Measure
 from verl_pods_cero.reports.groups import Group
+from verl_pods_cero.reports.log_files import some
 from verl_pods_cero.reports.quantities import progress
 from verl_pods_cero.reports.runs import Run
-
-FEW = 3
-"""Most files that are named in one sentence."""
 
 
 def remarks(groups: Sequence[Group], measure: Measure, lines: Mapping[str, Curve]) -> list[str]:
@@ -23,19 +21,9 @@ def remarks(groups: Sequence[Group], measure: Measure, lines: Mapping[str, Curve
         for run in group.runs:
             for remark in _of_run(run):
                 where.setdefault((group.name, remark), []).append(run.log.path)
-    sentences = [f"{name} {remark} ({some(paths)})." for (name, remark), paths in where.items()]
+    sentences = [f"{name} {remark} ({some(paths, 3)})." for (name, remark), paths in where.items()]
     drawn = [group for group in groups if group.drawn] if lines else []  # without any, all else says so
     return sentences + [one for group in drawn for one in _validations(group, measure, lines)]
-
-
-def some(paths: Sequence[Path]) -> str:
-    """Name the first of some files, and how many more there are.
-
-    >>> some([Path("a"), Path("b"), Path("c"), Path("d"), Path("e")])
-    'a, b, c and 2 more'
-    """
-    more = f" and {len(paths) - FEW} more" if len(paths) > FEW else ""
-    return ", ".join(map(str, paths[:FEW])) + more
 
 
 def resumed(lines: Mapping[str, Curve]) -> list[str]:

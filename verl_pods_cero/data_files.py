@@ -1,0 +1,72 @@
+"""The files of a run's data, as far as they can be seen before it starts."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from verl_pods_cero.errors import OptionError
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+
+def data_paths(files: Any) -> list[str]:
+    """Return the paths of a data option, which may be one, several or none."""
+    if files is None:
+        return []
+    return [str(files)] if isinstance(files, str) else [str(path) for path in files]
+
+
+def training_rows(config: DictConfig) -> int | None:
+    """Return the rows of the training files, or None where they cannot be counted from here."""
+    import pyarrow.parquet as pq
+
+    paths = [os.path.expanduser(path) for path in data_paths(config.data.train_files)]  # noqa: PTH111
+    local = all(path.endswith(".parquet") and "://" not in path for path in paths)
+    if not paths or not local or (config.data.get("custom_cls") or {}).get("path"):
+        return None
+    rows = sum(pq.read_metadata(path).num_rows for path in paths)
+    most = int(config.data.get("train_max_samples", -1) or -1)
+    return int(min(rows, most) if most > 0 else rows)
+
+
+def check_data_files(config: DictConfig) -> None:
+    """Refuse local files that are missing, and parquet files without the columns that training reads.
+
+    Raises:
+        OptionError: the first file that is wrong, with the fix.
+    """
+    own_dataset = bool((config.data.get("custom_cls") or {}).get("path"))
+    needed = (config.data.prompt_key, "data_source", "reward_model")
+    for split in ("train_files", "val_files"):
+        for path in data_paths(config.data[split]):
+            if "://" in path:  # remote: verl copies it itself
+                continue
+            option = f"data.{split}"
+            local = os.path.expanduser(path)  # noqa: PTH111 - the value may be a pattern of verl's own
+            if not os.path.exists(local):  # noqa: PTH110
+                raise OptionError(
+                    option, "must name a file that exists", path, "write it with `verl-pods-cero data <name>`"
+                )
+            if local.endswith(".parquet") and not own_dataset:
+                _check_columns(option, local, needed)
+
+
+def _check_columns(option: str, path: str, needed: Iterable[str]) -> None:
+    import pyarrow.parquet as pq
+
+    try:
+        columns = pq.read_schema(path).names
+    except (OSError, ValueError) as error:
+        raise OptionError(option, f"must name parquet files ({error})", path, "write the file again") from error
+    missing = [name for name in needed if name not in columns]
+    if missing:
+        raise OptionError(
+            option,
+            f"must have the columns {', '.join(needed)}: {', '.join(missing)} missing, columns are "
+            f"{', '.join(columns)}",
+            path,
+            "write the file with `verl-pods-cero data <name>`, or set data.prompt_key to the prompt's column",
+        )

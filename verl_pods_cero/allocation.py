@@ -10,17 +10,14 @@ import numpy as np
 import numpy.typing as npt
 
 from verl_pods_cero.config import AllocatorOptions
-from verl_pods_cero.core.allocators import Allocation, Allocator
+from verl_pods_cero.core.allocators import Allocation, Allocator, resolve_allocator
+from verl_pods_cero.core.ledger import BudgetedAllocator
 from verl_pods_cero.core.settings import AllocatorSettings
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
 Ints = npt.NDArray[np.int64]
-
-# The allocators whose groups have one size, but for the last of a round.
-GROUPS_OF_N_MAX = ("cero", "fixed_pacing", "random_matched")
-GROUPS_OF_N = ("uniform", "greso")
 
 # Sets the stream of shuffles apart from the allocator's own, which has the same seed.
 _SHUFFLE = 1
@@ -57,11 +54,13 @@ def allocator_settings(config: DictConfig, options: AllocatorOptions, num_prompt
     )
 
 
-def group_size(name: str, settings: AllocatorSettings) -> int:
-    """Return the rollouts of a prompt that an allocator serves; the unit where they differ from prompt to prompt."""
-    if name in GROUPS_OF_N_MAX:
-        return settings.n_max_units * settings.unit
-    return settings.n if name in GROUPS_OF_N else settings.unit
+def group_sizes(name: str, settings: AllocatorSettings) -> tuple[int, int]:
+    """Return the least and the most rollouts of a prompt that the allocator of that name serves.
+
+    One of your own may say so by a class method `group_sizes`, as `BudgetedAllocator` has it.
+    """
+    sizes: tuple[int, int] = getattr(resolve_allocator(name), "group_sizes", BudgetedAllocator.group_sizes)(settings)
+    return sizes
 
 
 def most_steps(settings: AllocatorSettings, group: int | None = None) -> int:
@@ -73,7 +72,7 @@ def most_steps(settings: AllocatorSettings, group: int | None = None) -> int:
 
     Args:
         settings: of the run.
-        group: rollouts of a prompt that is served, `group_size`; the unit, which bounds them all, by default.
+        group: the least rollouts of a prompt that is served, by `group_sizes`; the unit by default.
     """
     if settings.schedule == "round":
         return settings.rounds
@@ -83,7 +82,7 @@ def most_steps(settings: AllocatorSettings, group: int | None = None) -> int:
 
 def run_steps(config: DictConfig, options: AllocatorOptions, settings: AllocatorSettings) -> int:
     """Return the most steps of a run, over which the learning rate's schedule is laid."""
-    steps = most_steps(settings, group_size(options.name, settings))
+    steps = most_steps(settings, group_sizes(options.name, settings)[0])
     if options.budget is not None and config.trainer.total_training_steps is not None:
         return min(steps, int(config.trainer.total_training_steps))
     return steps
@@ -149,13 +148,18 @@ class StepPlanner:
             self._upcoming, self.pending = _split(self.pending, size)
 
     def take(self) -> Allocation:
-        """Return the step that `prepare` planned.
+        """Return the step that `prepare` planned, once.
 
         Raises:
-            RuntimeError: there is none.
+            RuntimeError: there is none, or it was taken.
         """
         if self._upcoming is None:
             raise RuntimeError("the rollout budget is spent: no step is left to take")
+        if not len(self._upcoming):
+            raise RuntimeError(
+                "the prompts of this step were taken: something asks for more of them than the allocator planned. "
+                "Fix: use a sampler (trainer.v1.sampler.custom_sampler) that does not refill"
+            )
         step, self._upcoming = self._upcoming, Allocation.empty()
         self.rollouts_taken += step.total
         return step

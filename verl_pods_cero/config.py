@@ -214,6 +214,8 @@ def _check_filter(options: FilterOptions) -> None:
         )
     if not options.ranking_key:
         raise OptionError(f"{path}.ranking_key", "must name a value", options.ranking_key, "use reward or acc")
+    if options.seed < 0:
+        raise OptionError(f"{path}.seed", "must not be negative", options.seed, "use 0")
     if options.min_prompts < 0:
         raise OptionError(f"{path}.min_prompts", "must not be negative", options.min_prompts, "use 0")
     if options.min_prompts and not options.drop_zero_variance:

@@ -70,3 +70,19 @@ def _check_columns(option: str, path: str, needed: Iterable[str]) -> None:
             path,
             "write the file with `verl-pods-cero data <name>`, or set data.prompt_key to the prompt's column",
         )
+
+
+def check_loader_batches(config: DictConfig) -> None:
+    """Refuse batches that the training rows do not fill once: verl finds out when its engines are up.
+
+    Raises:
+        OptionError: the first size that is too large, with the rows there are.
+    """
+    rows = training_rows(config)
+    if rows is None:
+        return
+    for name in ("train_batch_size", "gen_batch_size"):
+        size = config.data.get(name)
+        if size is not None and size > rows:
+            rule = f"must be at most the number of rows in data.train_files ({rows})"
+            raise OptionError(f"data.{name}", rule, size, f"use {rows} or less")

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 FILTER_METRICS: Mapping[str, str] = {
     "pods/rollouts_generated": "rollouts (sessions) that the step's prompts came back with",
     "pods/rollouts_kept": "rollouts that the policy was updated on",
+    "pods/rollouts_unscored": "rollouts that count as failed: a value that the run needs is missing or not finite",
     "pods/prompts": "prompts of the step that came back with a rollout",
     "pods/prompts_dropped_degenerate": "prompts dropped by drop_zero_variance",
     "pods/prompts_dropped_single": "prompts dropped because one rollout is no group",
@@ -28,6 +29,8 @@ FILTER_METRICS: Mapping[str, str] = {
 ALLOCATION_METRICS: Mapping[str, str] = {
     "cero/prompts": "prompts that got rollouts in this step",
     "cero/rollouts": "rollouts handed out for this step",
+    "cero/rollouts_unscored": "rollouts that count as failed, as pods/rollouts_unscored; without the filter",
+    "cero/prompts_dropped_single": "prompts dropped because one rollout is no group; without the filter",
     "cero/effective_prompt_ratio": "share of the prompts of the round closed last that had both successes and failures",
     "cero/calibration_mae": "mean absolute difference of predicted and observed pass rates in that round",
     "cero/calibration_brier": "mean squared difference of the predicted pass rate and each outcome in that round",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from verl_pods_cero.config import BASE_MODES
@@ -24,15 +24,55 @@ class UpdateShape:
     Attributes:
         actor_updates: optimiser updates of the actor a step.
         critic_updates: the same of the critic, 0 without one.
-        rank_multiple: rows of one data-parallel rank must be a multiple of this.
+        actor_micro: rows of an actor's micro-batch, 1 where token limits make them.
+        critic_micro: the same of the critic.
+        forward_micro: what the passes without gradient need a rank's rows to be a multiple of.
 
-    >>> UpdateShape(actor_updates=4, critic_updates=0, rank_multiple=4).padded(rows=30, data_parallel=2)
+    >>> UpdateShape(actor_updates=4, critic_updates=0).padded(rows=30, data_parallel=2)
     32
     """
 
     actor_updates: int
     critic_updates: int
-    rank_multiple: int
+    actor_micro: int = 1
+    critic_micro: int = 1
+    forward_micro: int = 1
+
+    @property
+    def rank_multiple(self) -> int:
+        """Rows of one data-parallel rank must be a multiple of this.
+
+        Formula:
+            lcm(actor_updates actor_micro, critic_updates critic_micro, forward_micro), without the critic's where
+            there is none.
+        """
+        critic = self.critic_updates * self.critic_micro or 1
+        return math.lcm(self.actor_updates * self.actor_micro, critic, self.forward_micro)
+
+    def fitted(self, rows: int, data_parallel: int) -> UpdateShape:
+        """Return a shape with fewer updates where so few rows would leave one of them nothing but padding.
+
+        A loss over padding alone is 0 / 0, or a step of the optimiser on no gradient at all.
+
+        Formula:
+            the most u <= updates with ceil(rows / P) > (u - 1) padded(u) / (P u), for P data-parallel ranks: padding
+            comes last on a rank, and the last mini-batch of the fullest rank must begin before it.
+
+        >>> UpdateShape(actor_updates=2, critic_updates=0).fitted(rows=8, data_parallel=8).actor_updates
+        1
+        """
+        shape = self
+        while True:
+            updates = max(shape.actor_updates, shape.critic_updates)
+            before_last = (updates - 1) * shape.padded(rows, data_parallel) // (data_parallel * updates)
+            if updates == 1 or -(-rows // data_parallel) > before_last:
+                return shape
+            fewer = updates - 1
+            shape = replace(
+                shape,
+                actor_updates=min(shape.actor_updates, fewer),
+                critic_updates=min(shape.critic_updates, fewer),
+            )
 
     def multiple(self, data_parallel: int) -> int:
         """Return what the step's number of rows must be a multiple of."""
@@ -66,17 +106,13 @@ def update_shape(
     actor_updates = updates(actor.ppo_mini_batch_size) if actor_trains else 1
     actor_micro = _fixed(actor, "ppo_micro_batch_size_per_gpu", "use_dynamic_bsz") if actor_trains else 1
     critic_updates = updates(config.critic.ppo_mini_batch_size) if use_critic else 0
-    multiples = [
-        actor_updates * actor_micro,
-        _fixed(rollout, "log_prob_micro_batch_size_per_gpu", "log_prob_use_dynamic_bsz"),
-    ]
+    critic_micro = _fixed(config.critic, "ppo_micro_batch_size_per_gpu", "use_dynamic_bsz") if use_critic else 1
+    forward = [_fixed(rollout, "log_prob_micro_batch_size_per_gpu", "log_prob_use_dynamic_bsz")]
     if use_reference:
-        multiples.append(_fixed(ref, "log_prob_micro_batch_size_per_gpu", "log_prob_use_dynamic_bsz"))
+        forward.append(_fixed(ref, "log_prob_micro_batch_size_per_gpu", "log_prob_use_dynamic_bsz"))
     if use_critic:
-        critic = config.critic
-        multiples.append(critic_updates * _fixed(critic, "ppo_micro_batch_size_per_gpu", "use_dynamic_bsz"))
-        multiples.append(_fixed(critic, "forward_micro_batch_size_per_gpu", "use_dynamic_bsz"))
-    return UpdateShape(actor_updates, critic_updates, math.lcm(*multiples))
+        forward.append(_fixed(config.critic, "forward_micro_batch_size_per_gpu", "use_dynamic_bsz"))
+    return UpdateShape(actor_updates, critic_updates, actor_micro, critic_micro, math.lcm(*forward))
 
 
 def _fixed(section: Any, size: str, dynamic: str) -> int:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from verl_pods_cero.allocation import allocator_settings
 from verl_pods_cero.config import BASE_MODES, ROOT, AllocatorOptions, FilterOptions, PodsCeroOptions, parse
 from verl_pods_cero.core.allocators import create_allocator, resolve_allocator
 from verl_pods_cero.core.ledger import BudgetedAllocator
-from verl_pods_cero.core.selection import keep_count, resolve_rule
-from verl_pods_cero.data_files import check_data_files, data_paths, training_rows
+from verl_pods_cero.core.selection import keep_count, resolve_rule, select
+from verl_pods_cero.data_files import check_data_files, check_loader_batches, data_paths, training_rows
 from verl_pods_cero.errors import OptionError, nearest
+from verl_pods_cero.ranks import data_parallel_size
 from verl_pods_cero.update_shape import UpdateShape, update_shape
 
 if TYPE_CHECKING:
@@ -38,31 +41,22 @@ def validate(config: DictConfig, *, use_critic: bool, use_reference: bool) -> Po
     _check_mode(mode, options)
     if options is None or mode not in BASE_MODES:
         return options
-    if not config.trainer.use_v1:
-        raise OptionError("trainer.use_v1", f"must be true for {MODE_OPTION}={mode}", False, "set it to true")
+    _check_trainer(config)
     check_data_files(config)
+    if not options.allocator.enable or options.allocator.candidates == "loader":
+        check_loader_batches(config)
     _check_rewards(config)
     _check_mini_batches(config, use_critic=use_critic)
     shape = update_shape(config, use_critic=use_critic, use_reference=use_reference)
     if options.filter.enable or options.allocator.enable:
         _check_rollouts(config)
+        _check_reward_model(config, options)
+        _check_critic_ranks(config, use_critic=use_critic)
     if options.filter.enable:
         _check_filter(config, options.filter, shape)
     if options.allocator.enable:
         _check_allocator(config, options.allocator)
     return options
-
-
-def data_parallel_size(config: DictConfig) -> int:
-    """Return the number of ranks that share a step's rows."""
-    ranks = int(config.trainer.n_gpus_per_node) * int(config.trainer.nnodes)
-    actor = config.actor_rollout_ref.actor
-    if actor.strategy == "megatron":
-        names = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size")
-        for name in names:
-            ranks //= int(actor.megatron.get(name) or 1)
-        return max(1, ranks)
-    return max(1, ranks // int(actor.get("ulysses_sequence_parallel_size") or 1))
 
 
 def _check_mode(mode: str, options: PodsCeroOptions | None) -> None:
@@ -83,6 +77,18 @@ def _check_mode(mode: str, options: PodsCeroOptions | None) -> None:
                 raise OptionError(MODE_OPTION, rule, mode, "set it so")
 
 
+def _check_trainer(config: DictConfig) -> None:
+    trainer = config.trainer
+    needed = f"for {MODE_OPTION}={trainer.v1.trainer_mode}"
+    if not trainer.use_v1:
+        raise OptionError("trainer.use_v1", f"must be true {needed}", False, "set it to true")
+    base = BASE_MODES[trainer.v1.trainer_mode]
+    steps = trainer.v1.get(base, {}).get("parameter_sync_step", 1)
+    if steps != 1:
+        rule = f"must be 1 {needed}: a step is allocated and filtered once"
+        raise OptionError(f"trainer.v1.{base}.parameter_sync_step", rule, steps, "take it out")
+
+
 def _check_mini_batches(config: DictConfig, *, use_critic: bool) -> None:
     prompts = config.data.train_batch_size
     sizes = {"actor_rollout_ref.actor.ppo_mini_batch_size": config.actor_rollout_ref.actor.ppo_mini_batch_size}
@@ -92,6 +98,41 @@ def _check_mini_batches(config: DictConfig, *, use_critic: bool) -> None:
         if size < 1 or prompts % size:
             divisors = ", ".join(str(d) for d in range(1, prompts + 1) if prompts % d == 0)
             raise OptionError(option, f"must divide data.train_batch_size={prompts}", size, f"use one of {divisors}")
+
+
+def _check_reward_model(config: DictConfig, options: PodsCeroOptions) -> None:
+    """Refuse keys of the scorer where a reward model scores on the driver: it reports a reward and nothing else."""
+    model = config.reward.reward_model
+    if not model.enable or model.enable_resource_pool:
+        return
+    keys = {}
+    if options.filter.enable:
+        keys["filter.ranking_key"] = options.filter.ranking_key
+    if options.allocator.enable:
+        keys["allocator.success_key"] = options.allocator.success_key
+    for name, key in keys.items():
+        if key != "reward":
+            raise OptionError(
+                f"{ROOT}.{name}",
+                "must be reward where a colocated reward model scores (reward.reward_model.enable=true)",
+                key,
+                "set it to reward (an allocator then needs success_threshold), or give the reward model GPUs of its "
+                "own: reward.reward_model.enable_resource_pool=true",
+            )
+
+
+def _check_critic_ranks(config: DictConfig, *, use_critic: bool) -> None:
+    """Refuse a critic with other ranks than the actor: a step's rows are padded for one number of ranks."""
+    if not use_critic:
+        return
+    actor, critic = data_parallel_size(config), data_parallel_size(config, config.critic)
+    if actor != critic:
+        raise OptionError(
+            "critic's data-parallel size",
+            f"must be the actor's, {actor}: rows that are kept are padded for one number of ranks",
+            critic,
+            "give both the same sequence, tensor and pipeline parallel sizes",
+        )
 
 
 def _check_rollouts(config: DictConfig) -> None:
@@ -107,7 +148,7 @@ def _check_rollouts(config: DictConfig) -> None:
 
 def _check_filter(config: DictConfig, options: FilterOptions, shape: UpdateShape) -> None:
     keep = keep_count(config.actor_rollout_ref.rollout.n, options.keep, options.keep_fraction)
-    resolve_rule(options.rule)
+    _check_rule(config, options, keep)
     _check_advantages(config, options)
     _check_micro_batches(config, keep, shape)
     if options.min_prompts > config.data.train_batch_size:
@@ -117,6 +158,24 @@ def _check_filter(config: DictConfig, options: FilterOptions, shape: UpdateShape
             options.min_prompts,
             "lower it",
         )
+
+
+def _check_rule(config: DictConfig, options: FilterOptions, keep: int) -> None:
+    """Try the rule on two small groups: one of the user's own is not to fail after the first generation."""
+    rule, n = resolve_rule(options.rule), int(config.actor_rollout_ref.rollout.n)
+    rewards = np.arange(2.0 * n).reshape(2, n) % 3
+    try:
+        select(rewards, np.ones((2, n), dtype=bool), keep, rule=rule, rng=np.random.default_rng(options.seed))
+    except OptionError:
+        raise
+    except Exception as error:
+        raise OptionError(
+            f"{ROOT}.filter.rule",
+            f"must choose {keep} of {n} rollouts, and failed on rewards of shape (2, {n}): "
+            f"{type(error).__name__}: {error}",
+            options.rule,
+            "correct the function (rewards, mask, keep, rng) -> kept",
+        ) from error
 
 
 def _check_advantages(config: DictConfig, options: FilterOptions) -> None:
@@ -168,10 +227,12 @@ def _check_allocator(config: DictConfig, options: AllocatorOptions) -> None:
     refused = {
         "algorithm.filter_groups.enable": bool((config.algorithm.get("filter_groups") or {}).get("enable")),
         "trainer.v1.sampler.sync_refill_failed_groups": bool(config.trainer.v1.sampler.sync_refill_failed_groups),
+        # recorded rollouts are handed out in order, whichever prompts were chosen
+        "skip.rollout_tq.enable": options.candidates == "pool" and bool(config.skip.rollout_tq.enable),
     }
     for option, value in refused.items():
         if value:
-            rule = f"generates rollouts outside the budget, and {ROOT}.allocator.enable=true keeps one"
+            rule = f"does not keep to the plan of rollouts that {ROOT}.allocator.enable=true makes under its budget"
             raise OptionError(option, rule, value, "set it to false, or turn the allocator off")
     rows = training_rows(config)
     if rows is None:  # remote files or a data set of the user's own: its sizes are checked when it is loaded

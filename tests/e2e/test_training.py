@@ -9,6 +9,7 @@ from collections import Counter
 import pandas as pd
 import pytest
 
+from tests import published_data
 from tests.e2e.conftest import read_json_lines, read_steps
 from verl_pods_cero import cli
 from verl_pods_cero.metric_names import FILTER_METRICS
@@ -99,10 +100,10 @@ def test_two_ranks_share_the_kept_rows_of_groups_of_any_size(train):
     assert step["pods/rows_padded"] == 0  # 10 rows a mini-batch, 5 a rank
 
 
-def test_real_questions_that_all_score_zero_are_said_and_survived_by_two_ranks(train, repository, tmp_path):
-    source = repository.parent / "shared" / "data" / "gsm8k" / "train_first1000.jsonl"
+def test_real_questions_that_all_score_zero_are_said_and_survived_by_two_ranks(train, tmp_path):
+    source = published_data.FOLDER / "gsm8k" / "train_first1000.jsonl"
     if not source.exists():
-        pytest.skip("the GSM8K questions are not part of the repository")
+        pytest.skip(published_data.ABSENT)
     rows = str(tmp_path / "train.parquet")
     assert cli.main(["data", "gsm8k", "--source", str(source), "--limit", "64", "--output", str(tmp_path)]) == 0
     questions = (

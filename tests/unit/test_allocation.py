@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from tests.unit.test_rollouts import make_rollouts
-from verl_pods_cero.allocation import StepPlanner, allocator_settings, group_size, most_steps
+from verl_pods_cero.allocation import StepPlanner, allocator_settings, group_sizes, most_steps
 from verl_pods_cero.config import AllocatorOptions
 from verl_pods_cero.core.allocators import KNOWN, Allocation, create_allocator
+from verl_pods_cero.core.primal_dual import Cero
 from verl_pods_cero.core.settings import AllocatorSettings
 from verl_pods_cero.errors import OptionError
 from verl_pods_cero.hooks.agent_loop import SUCCESS
@@ -16,6 +17,14 @@ from verl_pods_cero.hooks.outcomes import outcome_counts, successes
 from verl_pods_cero.validation import validate
 
 ALLOCATOR = "pods_cero.allocator."
+
+
+class OwnCero(Cero):
+    """CERO by another name."""
+
+
+class Own:
+    """One that says nothing of its groups."""
 
 
 def make_planner(name: str = "cero", loader: bool = False, **overrides: object) -> StepPlanner:
@@ -67,7 +76,25 @@ def test_a_run_ends_within_the_steps_that_the_learning_rate_is_laid_over(name, s
         schedule=schedule,
     )
     steps = play(StepPlanner(create_allocator(name, settings), settings))
-    assert len(steps) <= most_steps(settings, group_size(name, settings)) <= most_steps(settings)
+    assert len(steps) <= most_steps(settings, group_sizes(name, settings)[0]) <= most_steps(settings)
+
+
+def test_an_allocator_of_ones_own_says_its_group_sizes_or_inherits_them():
+    settings = AllocatorSettings(num_prompts=8, budget=64, rounds=4, batch_prompts=2, n=8, n_max=16, unit=4)
+    assert group_sizes("tests.unit.test_allocation:OwnCero", settings) == (16, 16)
+    assert group_sizes("tests.unit.test_allocation:Own", settings) == (4, 16)
+    assert {name: group_sizes(name, settings) for name in ("uniform", "knapsack")} == {
+        "uniform": (8, 8),
+        "knapsack": (4, 16),
+    }
+
+
+def test_more_prompts_than_were_planned_are_refused():
+    planner = make_planner("uniform")
+    planner.prepare()
+    planner.take()
+    with pytest.raises(RuntimeError, match="does not refill"):
+        planner.take()
 
 
 def test_uniform_over_the_loader_is_plain_grpo_in_verls_order():
@@ -219,8 +246,11 @@ def test_an_unknown_allocator_is_refused_where_the_rows_cannot_be_counted(config
         validate(configure(**remote, **{ALLOCATOR + "name": "crro"}), use_critic=False, use_reference=False)
 
 
-@pytest.mark.parametrize("option", ["algorithm.filter_groups.enable", "trainer.v1.sampler.sync_refill_failed_groups"])
-def test_refills_outside_the_budget_are_refused(configure, option):
+@pytest.mark.parametrize(
+    "option",
+    ["algorithm.filter_groups.enable", "trainer.v1.sampler.sync_refill_failed_groups", "skip.rollout_tq.enable"],
+)
+def test_rollouts_outside_the_plan_are_refused(configure, option):
     config = configure(**{ALLOCATOR + "enable": True, option: True})
     with pytest.raises(OptionError, match=f"{option}.*budget"):
         validate(config, use_critic=False, use_reference=False)

@@ -9,7 +9,10 @@ import pytest
 from verl.utils.config import validate_config
 
 from benchmarks.headline import ARMS, PROMPTS, STEPS, VALIDATED_EVERY, command, settings, shortened
+from tests.unit.report_runs import write_log
 from tests.unit.test_recipes import compose_recipe, many_rows  # noqa: F401 - a fixture
+from verl_pods_cero.reports.groups import group_runs
+from verl_pods_cero.reports.runs import find_runs
 
 
 def composed(arm, data_file, **options):
@@ -77,3 +80,19 @@ def test_a_short_log_has_the_metrics_of_the_report_and_the_rollouts_of_plain_run
         },
     }
     assert shortened(json.dumps({"step": 0, "data": {"actor/entropy": 0.5}}), n=8) is None
+
+
+@pytest.mark.parametrize(
+    ("logged", "plain"),
+    [
+        ({}, True),
+        (dict.fromkeys(("pods/rollouts_generated", "pods/rollouts_kept", "pods/zero_variance_fraction"), 32.0), False),
+        ({"cero/rollouts": 32.0}, False),
+    ],
+)
+def test_the_short_log_of_a_plain_run_and_of_no_other_counts_as_plain(tmp_path, logged, plain):
+    line = {"step": 1, "data": {"training/global_step": 1, "timing_s/step": 1.0, **logged}}
+    short = shortened(json.dumps(line), n=4)
+    path = write_log(tmp_path / "arm-seed0.jsonl", [(short["step"], short["data"])])
+    (group,) = group_runs(find_runs([str(path)]))
+    assert group.is_plain is plain

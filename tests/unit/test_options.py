@@ -9,7 +9,8 @@ import pytest
 
 from verl_pods_cero.config import parse, schema
 from verl_pods_cero.errors import OptionError
-from verl_pods_cero.validation import data_parallel_size, validate
+from verl_pods_cero.ranks import data_parallel_size
+from verl_pods_cero.validation import validate
 
 FILTER = "pods_cero.filter."
 
@@ -34,6 +35,10 @@ def test_a_stock_configuration_is_left_alone(configure):
 def test_a_baseline_recipe_runs_verls_own_trainer(configure):
     config = configure(**{FILTER + "enable": False, FILTER + "keep": None, "trainer.v1.trainer_mode": "sync"})
     assert check(config).filter.enable is False
+
+
+def rule_of_two_arguments(rewards, mask):
+    return mask
 
 
 # option that the message must name, options to set, what the message must say
@@ -78,6 +83,24 @@ BAD = [
     ("empty key", {FILTER + "ranking_key": ""}, [FILTER + "ranking_key"]),
     ("keep without enable", {FILTER + "enable": False}, [FILTER + "keep", "enable"]),
     ("poll interval", {"pods_cero.poll_interval_s": 0}, ["pods_cero.poll_interval_s", "0"]),
+    ("filter seed", {FILTER + "seed": -1}, [FILTER + "seed", "-1"]),
+    (
+        "two steps a sync",
+        {"trainer.v1.sync": {"parameter_sync_step": 2}},
+        ["trainer.v1.sync.parameter_sync_step", "must be 1"],
+    ),
+    ("more prompts than rows", {"data.train_batch_size": 4096}, ["data.train_batch_size", "number of rows", "4096"]),
+    ("larger loader batches than rows", {"data.gen_batch_size": 4096}, ["data.gen_batch_size", "number of rows"]),
+    (
+        "a rule that fails",
+        {FILTER + "rule": "tests.unit.test_options:rule_of_two_arguments"},
+        [FILTER + "rule", "must choose", "TypeError"],
+    ),
+    (
+        "a key where a reward model scores",
+        {"reward.reward_model.enable": True, FILTER + "ranking_key": "acc"},
+        [FILTER + "ranking_key", "must be reward", "enable_resource_pool=true"],
+    ),
     ("no file", {"data.train_files": "/none/train.parquet"}, ["data.train_files", "/none/train.parquet"]),
 ]
 
@@ -131,10 +154,20 @@ def test_micro_batches_of_a_fixed_size_must_split_the_kept_rows(configure):
         ({"trainer.n_gpus_per_node": 8}, 8),
         ({"trainer.n_gpus_per_node": 8, "trainer.nnodes": 2}, 16),
         ({"trainer.n_gpus_per_node": 8, "actor_rollout_ref.actor.ulysses_sequence_parallel_size": 2}, 4),
+        ({"trainer.n_gpus_per_node": 8, "actor_rollout_ref.actor.fsdp_config.ulysses_sequence_parallel_size": 4}, 2),
     ],
 )
 def test_ranks_that_share_rows_are_counted_without_the_parallel_ones(configure, options, ranks):
     assert data_parallel_size(configure(**options)) == ranks
+
+
+def test_a_critic_of_other_ranks_than_the_actors_is_refused(configure):
+    options = {"trainer.n_gpus_per_node": 8, "actor_rollout_ref.actor.ulysses_sequence_parallel_size": 2}
+    config = configure(**options)
+    with pytest.raises(OptionError, match=r"critic's data-parallel size must be the actor's, 4.*got 8"):
+        validate(config, use_critic=True, use_reference=False)
+    config.critic.ulysses_sequence_parallel_size = 2
+    assert validate(config, use_critic=True, use_reference=False)
 
 
 def test_the_schema_holds_every_option_with_its_default():

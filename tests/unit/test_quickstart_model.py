@@ -74,10 +74,15 @@ def test_a_seed_fixes_the_weights_and_another_changes_them(tokenizer):
 
 
 def test_the_warm_start_uses_one_thread_and_gives_the_others_back(tokenizer):
-    threads = torch.get_num_threads()
+    threads, used = torch.get_num_threads(), set()
     model = models.make_model(SMALL, tokenizer, seed=0)
-    models.warm_start(model, tokenizer, all_sums(), SMALL, seed=0)
-    assert torch.get_num_threads() == threads
+    model.register_forward_hook(lambda *_: used.add(torch.get_num_threads()))
+    torch.set_num_threads(2)
+    try:
+        models.warm_start(model, tokenizer, all_sums(), SMALL, seed=0)
+        assert (used, torch.get_num_threads()) == ({1}, 2)
+    finally:
+        torch.set_num_threads(threads)
 
 
 def test_what_is_prepared_is_complete_and_reused(tmp_path, capsys):

@@ -11,8 +11,10 @@ import time
 import psutil
 import pytest
 
-from verl_pods_cero.quickstart import summary
+from tests.unit.report_runs import steps, write_run
+from verl_pods_cero.quickstart import run, summary
 from verl_pods_cero.quickstart.run import stock_command
+from verl_pods_cero.reports.time_shares import time_shares
 
 # A driver as Ray's is: its helper has a session of its own, and is deaf to Ctrl-C.
 HELPER = (
@@ -77,6 +79,82 @@ def test_the_command_is_the_stock_one(tmp_path):
     ]
 
 
+def test_a_run_folder_of_ones_own_takes_the_place_of_ours():
+    overrides = ["hydra.run.dir=first", "quickstart.seed=1", "hydra.run.dir=mine"]
+    folder = run.run_folder(overrides)
+    assert stock_command(folder, overrides)[-2:] == ["hydra.run.dir=mine", "quickstart.seed=1"]
+
+
+@pytest.fixture
+def trained(tmp_path, monkeypatch):
+    """Stand in for the training: a run folder as the command names it, with the log that is asked for."""
+    monkeypatch.chdir(tmp_path)
+    commands = []
+
+    def train(records, **options):
+        def run_and_leave_nothing(command):
+            commands.append(command)
+            (folder,) = (word.removeprefix("hydra.run.dir=") for word in command if word.startswith("hydra.run.dir="))
+            write_run(tmp_path / folder, records, **options)
+            return 0
+
+        monkeypatch.setattr(run, "run_and_leave_nothing", run_and_leave_nothing)
+        return commands
+
+    return train
+
+
+@pytest.mark.parametrize("help_option", ["-h", "--help"])
+def test_help_is_printed_and_nothing_trained(trained, capsys, help_option):
+    commands = trained(steps([0.5]))
+    assert run.run([help_option]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("usage: python -m verl_pods_cero.quickstart") and "passed on to Hydra" in said
+    assert "prepare" in said and "smollm2" in said
+    assert commands == []
+
+
+@pytest.mark.parametrize("option", ["-m", "--multirun"])
+def test_a_multirun_is_refused_in_one_line_with_the_command_for_it(trained, capsys, option):
+    commands = trained(steps([0.5]))
+    assert run.run([option, "quickstart.seed=0,1"]) == 2
+    said = capsys.readouterr()
+    assert said.err.count("\n") == 1 and said.out == ""
+    assert "python -m verl.trainer.main_ppo --config-name=quickstart_cpu -m ..., then verl-pods-cero report" in said.err
+    assert commands == []
+
+
+@pytest.mark.parametrize("overrides", [[], ["hydra.run.dir=mine"]])
+def test_the_log_is_found_whatever_the_experiment_and_the_folder_are_called(trained, tmp_path, capsys, overrides):
+    trained(steps([0.5, None, 0.75]), experiment="x")
+    assert run.run(["trainer.experiment_name=x", *overrides]) == 0
+    said = capsys.readouterr()
+    assert "0.750" in said.out and "x.jsonl" in said.out and said.err == ""
+    (figure,) = tmp_path.rglob("quickstart.png")
+    assert figure.parent.name == "mine" or not overrides
+
+
+@pytest.mark.parametrize(
+    ("records", "why"),
+    [
+        (steps([None, None]), "holds no validation. Fix: leave trainer.test_freq above 0."),
+        (None, "holds no log of verl's file logger. Fix: leave file in trainer.logger."),
+    ],
+)
+def test_a_run_that_makes_no_table_says_why_in_one_line_and_ends_well(trained, capsys, records, why):
+    trained(records)
+    assert run.run([]) == 0
+    error = capsys.readouterr().err
+    assert error.startswith("no table: ") and error.endswith(f"{why}\n") and error.count("\n") == 1
+
+
+def test_a_command_that_leaves_no_run_folder_ends_well(trained, monkeypatch, capsys):
+    trained(None)
+    monkeypatch.setattr(run, "run_and_leave_nothing", lambda _command: 0)
+    assert run.run(["--cfg", "job"]) == 0
+    assert capsys.readouterr().err.startswith("no table: RUN must be a folder or a log that exists")
+
+
 @pytest.fixture
 def log(tmp_path):
     accuracy = "val-core/verl_pods_cero/sums/acc/mean@1"
@@ -96,11 +174,11 @@ def log(tmp_path):
 
 
 def test_a_log_becomes_accuracy_over_time_and_rollouts_and_the_share_of_each_part(log):
-    progress, shares = summary.read(log)
+    progress, read = summary.read(log)
     assert (progress.steps.tolist(), progress.mean.tolist()) == ([0, 2], [0.45, 0.75])
     assert progress.spent["training_s"].tolist() == [[0.0, 8.0]]
     assert progress.spent["rollouts"].tolist() == [[0.0, 256.0]]
-    assert shares == pytest.approx({"generation": 6.0, "update": 1.0, "other": 1.0})
+    assert time_shares(read) == pytest.approx({"generation": 6.0, "update": 1.0, "other": 1.0})
 
 
 def test_a_run_is_shown_as_table_and_figure(log, tmp_path, capsys):

@@ -16,6 +16,9 @@ from verl_pods_cero.config import parse
 def test_the_recipe_of_the_readme_is_grpo_with_pods_and_passes_every_check(repository, tmp_path, many_rows):  # noqa: F811
     block = re.search(r"```yaml\n(# my_grpo\.yaml\n.*?)```", (repository / "README.md").read_text(), re.DOTALL)
     (tmp_path / "my_grpo.yaml").write_text(block[1])
+    command = re.search(r"--config-name=my_grpo (data\..*)$", (repository / "README.md").read_text(), re.MULTILINE)
+    given = [option.partition("=")[0] for option in command[1].split()]
+    assert given == ["data.train_files", "data.val_files", "actor_rollout_ref.model.path"]
     files = (f"data.train_files={many_rows}", f"data.val_files={many_rows}", "trainer.total_training_steps=2")
     with initialize_config_dir(str(tmp_path), version_base=None):
         config = compose(

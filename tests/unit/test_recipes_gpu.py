@@ -12,7 +12,7 @@ from tests.unit.gpu_recipes import RUNS
 from verl_pods_cero.allocation import allocator_settings
 from verl_pods_cero.config import parse
 from verl_pods_cero.errors import OptionError
-from verl_pods_cero.validation import data_parallel_size
+from verl_pods_cero.ranks import data_parallel_size
 
 
 def flat(node, path=""):

@@ -7,9 +7,11 @@ import sys
 
 import pytest
 
-from tests.unit.report_runs import ACCURACY, CERO, STEP, TRACEBACK, steps, write_log, write_run, write_sweep
+from tests.unit.report_runs import ACCURACY, CERO, PODS, STEP, TRACEBACK, steps, write_log, write_run, write_sweep
 from verl_pods_cero.errors import OptionError
-from verl_pods_cero.reports.groups import choose_baseline, group_runs
+from verl_pods_cero.reports.accuracy import Measure, curves
+from verl_pods_cero.reports.baselines import choose_baseline, describe_baseline
+from verl_pods_cero.reports.groups import group_runs
 from verl_pods_cero.reports.log_files import read_log
 from verl_pods_cero.reports.runs import find_runs
 
@@ -247,12 +249,20 @@ def test_a_multirun_that_hydra_made_is_read_with_the_error_that_hydra_logged(tmp
 # ---------------------------------------------------------------------- groups
 
 
-def test_runs_that_differ_by_seeds_names_and_places_are_one_group(tmp_path):
+def test_runs_that_differ_by_seeds_in_options_and_names_and_by_places_are_one_group(tmp_path):
     for seed in (0, 1):
-        overrides = [f"quickstart.seed={seed}", f"trainer.default_local_dir=/tmp/seed{seed}"]
-        write_run(tmp_path / f"{seed}", steps([None, 0.5]), overrides, experiment=f"grpo_seed{seed}")
+        overrides = [f"quickstart.seed={seed}", f"trainer.default_local_dir=checkpoints/{'ab'[seed]}"]
+        names = {"experiment": f"grpo_seed{seed}", "trainer__project_name": f"sums/seed{seed}"}
+        write_run(tmp_path / f"{seed}", steps([None, 0.5]), overrides, **names)
     (group,) = group_runs(found(tmp_path))
     assert (group.name, len(group.runs)) == ("grpo", 2)
+
+
+@pytest.mark.parametrize("option", ["experiment", "trainer__project_name"])
+def test_runs_of_other_project_or_experiment_names_are_other_groups(tmp_path, option):
+    for name in ("first", "second"):
+        write_run(tmp_path / name, steps([None, 0.5]), **{option: name})
+    assert [len(group.runs) for group in group_runs(found(tmp_path))] == [1, 1]
 
 
 def test_runs_of_other_options_are_other_groups_named_by_what_tells_them_apart(tmp_path):
@@ -304,19 +314,96 @@ def test_a_failed_seed_is_no_part_of_the_mean(tmp_path):
     assert len(group.runs) == 2
 
 
+def test_an_incomplete_seed_is_no_part_of_the_mean_of_finished_ones(tmp_path):
+    write_run(tmp_path / "0", steps([0.5, None, None, 0.75]), asked=3)
+    write_run(tmp_path / "1", steps([0.5, None, 0.75]), ["quickstart.seed=1"], asked=3)
+    (group,) = group_runs(found(tmp_path))
+    assert [run.path.name for run in group.drawn] == ["0"]
+    (group,) = group_runs(found(tmp_path / "1"))
+    assert [run.path.name for run in group.drawn] == ["1"]
+
+
+def test_a_seed_of_unknown_end_is_left_out_before_half_of_the_latest_validation(tmp_path):
+    write_log(tmp_path / "grpo-seed0.jsonl", steps([0.5, None, 0.5, None, 0.75]))
+    write_log(tmp_path / "grpo-seed1.jsonl", steps([0.5, None, 0.5]))
+    write_log(tmp_path / "grpo-seed2.jsonl", steps([0.5, None, None, None]))
+    write_log(tmp_path / "grpo-seed3.jsonl", steps([None, None]))
+    (group,) = group_runs(found(tmp_path))
+    assert [run.path.stem for run in group.drawn] == ["grpo-seed0", "grpo-seed1"]
+
+
+def test_a_finished_seed_counts_however_early_its_allocator_ended_it(tmp_path):
+    options = {"pods_cero__allocator__schedule": "round", "asked": 9}
+    write_run(tmp_path / "0", steps([None] * 9 + [0.75]), **options)
+    write_run(tmp_path / "1", steps([None, 0.5], **{"cero/round": 9.0}), ["quickstart.seed=1"], **options)
+    (group,) = group_runs(found(tmp_path))
+    assert [run.status for run in group.drawn] == ["finished", "finished"]
+
+
+def chosen(groups, name=None):
+    return choose_baseline(groups, curves(groups, Measure()), name)
+
+
 def test_the_baseline_is_the_first_group_without_pods_and_cero(tmp_path):
     cero = write_log(tmp_path / "cero.jsonl", steps([None, 0.5], **CERO))
     plain = write_log(tmp_path / "plain.jsonl", steps([None, 0.5]))
     empty = write_log(tmp_path / "empty.jsonl", [])
     groups = group_runs(found(empty, cero, plain))
-    assert choose_baseline(groups, None).name == "plain"
-    assert choose_baseline(groups, "cero").name == "cero"
-    assert choose_baseline(groups[:2], None).name == "cero"
-    assert choose_baseline(groups[:1], None) is None
+    assert chosen(groups).name == "plain"
+    assert chosen(groups, "cero").name == "cero"
+    assert chosen(groups[:2]).name == "cero"
+    assert chosen(groups[:1]) is None
     with pytest.raises(
         OptionError, match=r"--baseline .* got 'plian'\. Fix: did you mean 'plain'\? Known: cero, plain"
     ):
-        choose_baseline(groups, "plian")
+        chosen(groups, "plian")
+
+
+def test_a_group_without_a_validation_is_the_baseline_only_where_none_has_one(tmp_path):
+    for name, accuracy, metrics in (
+        ("pods-blind", None, PODS),
+        ("plain-blind", None, {}),
+        ("pods", 0.5, PODS),
+        ("plain", 0.5, {}),
+    ):
+        write_log(tmp_path / f"{name}.jsonl", steps([None, accuracy], **metrics))
+    order = ["pods-blind", "plain-blind", "pods", "plain"]
+    groups = group_runs(found(*(tmp_path / f"{name}.jsonl" for name in order)))
+    assert [chosen(groups[:count]).name for count in (1, 2, 3, 4)] == order
+
+
+def test_the_sentence_on_the_baseline_says_why_it_is_that_group(tmp_path):
+    write_log(tmp_path / "blind.jsonl", steps([None, None]))
+    write_log(tmp_path / "pods.jsonl", steps([None, 0.5], **PODS))
+    write_log(tmp_path / "plain.jsonl", steps([None, 0.5]))
+    names = ("blind", "pods", "plain")
+    blind, pods, plain = groups = group_runs(found(*(tmp_path / f"{name}.jsonl" for name in names)))
+    lines = curves(groups, Measure())
+    other = "(--baseline NAME takes another)."
+    assert describe_baseline(plain, lines, chosen=False) == [
+        f"Baseline: plain, the first without PODS and CERO that has a validation {other}"
+    ]
+    assert describe_baseline(pods, curves(groups[:2], Measure()), chosen=False) == [
+        f"Baseline: pods, the first that has a validation, as none of these is without PODS and CERO {other}"
+    ]
+    assert describe_baseline(pods, lines, chosen=True) == ["Baseline: pods, as asked for."]
+    assert describe_baseline(blind, {}, chosen=False) == []
+    assert describe_baseline(None, {}, chosen=False) == ["No run has logged a step yet."]
+
+
+@pytest.mark.parametrize(
+    ("metrics", "plain"),
+    [
+        ({}, True),
+        ({"pods/rollouts_generated": 32, "pods/rollouts_kept": 32}, True),
+        ({"pods/rollouts_generated": 32, "pods/rollouts_kept": 8}, False),
+        ({"pods/rollouts_generated": 32, "pods/rollouts_kept": 32, "pods/zero_variance_fraction": 0.5}, False),
+        ({"cero/rollouts": 32}, False),
+    ],
+)
+def test_a_group_is_plain_if_its_logs_have_no_more_than_counts_of_rollouts_all_of_them_kept(tmp_path, metrics, plain):
+    (group,) = group_runs(found(write_log(tmp_path / "run.jsonl", steps([None, 0.5], **metrics))))
+    assert group.is_plain is plain
 
 
 def test_metrics_that_nobody_knows_are_no_trouble(tmp_path):

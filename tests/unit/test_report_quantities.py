@@ -15,7 +15,7 @@ from verl_pods_cero.reports.equal_amounts import equal_amounts
 from verl_pods_cero.reports.groups import Group, group_runs
 from verl_pods_cero.reports.hydra_files import Job
 from verl_pods_cero.reports.log_files import Log, Record
-from verl_pods_cero.reports.milestones import milestones, paired, target
+from verl_pods_cero.reports.milestones import milestones, paired, shared_seeds, target
 from verl_pods_cero.reports.quantities import AXES, progress
 from verl_pods_cero.reports.results import result
 from verl_pods_cero.reports.runs import Run, find_runs
@@ -246,6 +246,19 @@ def test_an_accuracy_of_ones_own_can_be_the_target():
     assert (plain.spent, other.spent, other.ratios) == ({}, {}, {})
 
 
+def test_a_target_that_only_the_baseline_does_not_reach_makes_the_ratio_infinite():
+    curves = {
+        "plain": seed_curve([[0.25, 0.5]] * 3, [0, 10]),
+        "better": seed_curve([[0.25, 0.75]] * 3, [0, 20]),
+        "begins_there": seed_curve([[0.75, 0.75]] * 3, [0, 20]),
+    }
+    _, *others = milestones(curves, "plain", goal=0.75)
+    for one in others:
+        assert {axis: ratio.value for axis, ratio in one.ratios.items()} == {"step": math.inf, "wall_s": math.inf}
+        assert all(np.isnan([ratio.low, ratio.high]).all() for ratio in one.ratios.values())
+    assert [one.spent["wall_s"] for one in others] == [20, 0]
+
+
 def test_equal_seeds_make_an_interval_of_no_width_and_a_seed_that_fails_opens_it():
     seconds = [0, 10, 20, 30]
     same = [[0.25, 0.5, 0.75, 0.75]] * 5
@@ -281,6 +294,17 @@ def test_seeds_are_paired_where_both_sides_have_the_same():
     assert paired(base, seed_curve([[0.5]] * 3, [0], seeds=(0, 1, 3))) is None
     assert paired(base, seed_curve([[0.5]] * 3, [0], seeds=(0, 1, 1))) is None
     assert paired(base, seed_curve([[0.5]] * 2, [0], seeds=(0, 1))) is None
+
+
+def test_seeds_that_both_sides_have_once_are_shared():
+    base = seed_curve([[0.5]] * 4, [0], seeds=(0, 1, 2, 3))
+    for seeds, ours, theirs in (
+        ((2, 7, 0), [0, 2], [2, 0]),
+        ((1, 1, 3), [3], [2]),
+        ((8, 9), [], []),
+    ):
+        positions = shared_seeds(base, seed_curve([[0.5]] * len(seeds), [0], seeds=seeds))
+        assert [side.tolist() for side in positions] == [ours, theirs]
 
 
 def test_paired_seeds_take_out_what_both_sides_share():
@@ -319,6 +343,16 @@ def test_seeds_in_another_order_are_subtracted_from_their_own():
         "other": seed_curve([[0.75, 0.75], [0.5, 0.5]], [0, 10], seeds=(1, 0)),
     }
     assert equal_amounts(curves, "plain", "wall_s").gain["other"].tolist() == [[0.25] * 3] * 2
+
+
+def test_differences_are_over_the_seeds_that_both_groups_have_if_these_are_at_least_two():
+    curves = {
+        "plain": seed_curve([[0.25, 0.25], [0.5, 0.5], [0.0, 0.0]], [0, 10], seeds=(0, 1, 2)),
+        "two": seed_curve([[1.0, 1.0], [0.75, 0.75], [0.5, 0.5]], [0, 10], seeds=(5, 1, 0)),
+        "one": seed_curve([[1.0, 1.0], [0.75, 0.75]], [0, 10], seeds=(5, 1)),
+    }
+    gain = equal_amounts(curves, "plain", "wall_s").gain
+    assert {name: values.tolist() for name, values in gain.items()} == {"two": [[0.25] * 3] * 2}
 
 
 def test_a_group_has_no_accuracy_before_its_first_validation():

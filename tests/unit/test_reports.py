@@ -143,9 +143,33 @@ def test_tables_compare_groups_at_equal_rollouts_and_equal_time(four):
     # 4 steps of 128 rollouts each; pods takes 8 s where the others take 16
     halfway = page.row("Accuracy at the same rollouts", "cero")[2:4]
     assert [cell.split()[0] for cell in halfway] == ["0.760", "+0.125"]
+    assert not any("seeds" in cell for cell in halfway)
     assert page.row("Accuracy at the same rollouts", "grpo (baseline)")[1::2] == ["–"] * 3
     at_8_seconds = page.row("Accuracy at the same time in training steps", "pods")[4:]
     assert [cell.split()[0] for cell in at_8_seconds] == ["0.740", "+0.105"]
+
+
+def test_a_difference_says_over_how_many_seeds_it_is_where_a_group_has_more(folder):
+    for name, shift, seeds in (("grpo", 0.0, (0, 1, 2)), ("pods", 0.125, (1, 2)), ("other", 0.125, (2, 3))):
+        for seed in seeds:
+            write_log(folder / "logs" / f"{name}-seed{seed}.jsonl", steps([0.5, 0.5 + shift]))
+    assert report(folder / "logs", "--baseline", "grpo") == 0
+    page = Page((folder / "here" / "report.html").read_text())
+    caption = "Accuracy at the same time in training steps"
+    assert page.row(caption, "pods")[-2:] == ["0.625", "+0.125 over 2 seeds"]
+    assert page.row(caption, "other")[-2:] == ["0.625", "–"]
+
+
+def test_a_target_that_the_baseline_does_not_reach_is_said_in_the_table(four):
+    assert report(four, "--target", "0.755") == 0
+    page = Page((four.parent / "here" / "report.html").read_text())
+    ratios = "What grpo had spent over what the group had"
+    assert page.row(ratios, "cero") == ["not reached by the baseline"] * 5
+    assert page.row(ratios, "pods") == ["–"] * 5
+    assert page.row("Spent at the first validation of at least 0.755", "cero")[1] == "2"
+    heading = "Time and rollouts to an accuracy of 0.755"
+    assert "grpo does not get there: no ratio is finite, and none is drawn." in page.sections[heading]
+    assert heading not in page.images
 
 
 def test_the_terminal_shows_the_tables_of_the_page(four, capsys):
@@ -265,11 +289,22 @@ def test_a_file_among_the_logs_that_is_none_is_left_out_and_said(folder, capsys)
 
 
 def test_means_over_seeds_are_taken_at_the_validations_that_all_of_them_had(folder):
-    write_run(folder / "runs" / "0", steps([0.5, 0.625, 0.75]))
-    write_run(folder / "runs" / "1", steps([0.5, 0.625]), ["quickstart.seed=1"])
-    assert report(folder / "runs") == 0
+    write_log(folder / "logs" / "grpo-seed0.jsonl", steps([0.5, 0.625, 0.75]))
+    write_log(folder / "logs" / "grpo-seed1.jsonl", steps([0.5, 0.625]))
+    assert report(folder / "logs") == 0
     page = Page((folder / "here" / "report.html").read_text())
     assert page.row("Means over seeds", "grpo")[:4] == ["2", "0.500", "0.625", "0.625"]
+
+
+def test_a_seed_that_has_just_begun_is_in_no_mean_and_this_is_said(folder):
+    for seed, records in enumerate([steps([0.5, None, 0.75])] * 2 + [steps([0.5, None])]):
+        write_run(folder / "runs" / f"{seed}", records, [f"quickstart.seed={seed}"])
+    assert report(folder / "runs") == 0
+    page = Page((folder / "here" / "report.html").read_text())
+    assert page.row("Means over seeds", "grpo")[:4] == ["2", "0.500", "0.750", "0.750"]
+    missing = page.sections["What is missing"]
+    assert "grpo is shown without 1 of its 3 runs, which did not finish, or came less than half as far as" in missing
+    assert page.row("Spent at the first validation", "grpo (baseline)")[:2] == ["0.750", "2"]
 
 
 def test_simulated_runs_make_a_report_without_accuracy_and_time(folder):

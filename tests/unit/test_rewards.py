@@ -16,14 +16,14 @@ from pathlib import Path
 
 import pytest
 
+from tests import published_data
 from verl_pods_cero.datasets.catalog import CATALOG
 from verl_pods_cero.errors import OptionError, PluginError
 from verl_pods_cero.rewards import RESULT_KEYS, RewardOptions, check_setup, compute_score, math_process
 from verl_pods_cero.rewards.letters import final_letter
 from verl_pods_cero.rewards.mathematics import final_expression
 
-REAL = Path(__file__).resolve().parents[3] / "shared" / "data"
-SOLUTIONS = REAL / "gsm8k" / "example_model_solutions_first400.jsonl"
+SOLUTIONS = published_data.FOLDER / "gsm8k" / "example_model_solutions_first400.jsonl"
 MODELS = ("6b_finetuning", "6b_verification", "175b_finetuning", "175b_verification")
 
 needs_math_verify = pytest.mark.skipif(
@@ -138,6 +138,17 @@ def test_gsm8k_needs_no_hashes_in_an_answer_block_or_when_flexible() -> None:
     assert accuracy("openai/gsm8k", "so she makes 18 a day", "18", gsm8k_method="flexible") == 1.0
 
 
+@pytest.mark.parametrize("end", ["$18.00.", "18, in dollars", "$18, and that is all.", "18 eggs, sold daily."])
+def test_gsm8k_takes_punctuation_after_a_number_for_what_it_is(end: str) -> None:
+    assert accuracy("openai/gsm8k", f"<answer>{end}</answer>", "18") == 1.0
+    assert accuracy("openai/gsm8k", f"So it is {end}", "18", gsm8k_method="flexible") == 1.0
+    assert accuracy("openai/gsm8k", f"<answer>{end}</answer>", "19") == 0.0
+
+
+def test_gsm8k_reads_a_decimal_before_a_full_stop_after_the_hashes() -> None:
+    assert accuracy("openai/gsm8k", "#### 12.50.", "12.5") == 1.0
+
+
 # --- SciKnowEval
 
 
@@ -229,6 +240,9 @@ def test_the_final_expression_is_read(response: str, expression: str | None) -> 
         ("35", "34", False),
         (r"\frac{2}{3}", r"\frac12", False),
         ("x", "x^2", False),
+        (r"5\text{ or }6", "5", False),
+        ("1", r"1 \text{ and } 2", False),
+        (r"5\text{ cm}", "5", True),
         ("1" * 2000, r"\frac12", False),
     ],
 )
@@ -312,7 +326,7 @@ def test_verl_loads_the_function_by_its_package_path() -> None:
 # --- real responses
 
 
-@pytest.mark.skipif(not SOLUTIONS.is_file(), reason="the published GSM8K model solutions are not beside the repository")
+@pytest.mark.skipif(not SOLUTIONS.is_file(), reason=published_data.ABSENT)
 @pytest.mark.parametrize("layout", ["hashes", "tags", "line"])
 def test_gsm8k_scores_agree_with_the_published_labels(layout: str) -> None:
     rows = [json.loads(line) for line in SOLUTIONS.read_text().splitlines()]

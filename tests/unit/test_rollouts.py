@@ -9,10 +9,12 @@ from hypothesis import strategies as st
 from transfer_queue import KVBatchMeta
 
 from verl_pods_cero.config import FilterOptions, PodsCeroOptions
+from verl_pods_cero.errors import OptionError
 from verl_pods_cero.hooks.agent_loop import OUTCOME, RANKING, REWARD, SUCCESS, rollout_values
 from verl_pods_cero.hooks.metrics import FilterStep, dashboard_metrics, filter_metrics
 from verl_pods_cero.hooks.rollout_filter import RolloutFilter
-from verl_pods_cero.hooks.rollouts import Rollouts, RowIndex, keep_rows
+from verl_pods_cero.hooks.rollouts import Rollouts, keep_rows, scored
+from verl_pods_cero.hooks.row_index import RowIndex
 from verl_pods_cero.metric_names import FILTER_METRICS
 
 
@@ -132,6 +134,45 @@ def test_a_step_of_degenerate_groups_alone_keeps_nothing_on_request():
     assert not kept.sessions.any()
 
 
+@given(st.permutations([f"{uid}_{session}_0" for uid in "abc" for session in range(3)]))
+def test_prompts_are_numbered_as_they_were_submitted_whichever_finished_first(keys):
+    index = RowIndex.from_keys(keys, submitted=["c", "gone", "a", "b"])
+    assert index.uids == ["c", "a", "b"]
+    table, mask = index.grouped(np.arange(9.0))
+    assert mask.all()
+    assert table.tolist() == [[0, 1, 2], [3, 4, 5], [6, 7, 8]]
+
+
+def batch_of(rollouts: Rollouts) -> KVBatchMeta:
+    return KVBatchMeta(partition_id="train", keys=rollouts.keys, tags=[{} for _ in rollouts.keys])
+
+
+def test_a_rollout_without_a_value_counts_as_failed_and_the_others_go_on(caplog):
+    rollouts = make_rollouts({"a": [1.0, 0.0, 1.0], "b": [0.0, 1.0]})
+    rollouts.values[1, RANKING] = np.nan
+    options = PodsCeroOptions(filter=FilterOptions(enable=True, keep=2, ranking_key="acc"))
+    usable = scored(batch_of(rollouts), rollouts, options)
+    assert usable.tolist() == [True, False, True, True, True]
+    assert "1 of 5 rollouts (a_1_0 is the first) have no finite reward or acc" in caplog.text
+    left = rollouts.only(usable)
+    assert left.keys == ["a_0_0", "a_2_0", "b_0_0", "b_1_0"]
+    assert left.index.sizes.tolist() == [2, 2]
+    assert left.rewards.tolist() == [1.0, 1.0, 0.0, 1.0]
+    assert left.response_length.tolist() == [1, 3, 4, 5]
+
+
+def test_a_value_that_no_rollout_has_is_a_mistake_in_the_options(monkeypatch):
+    rollouts = make_rollouts({"a": [1.0, 0.0]})
+    rollouts.values[:, RANKING] = np.nan
+    monkeypatch.setattr(
+        "verl_pods_cero.hooks.rollouts.tq.kv_batch_get",
+        lambda **_: {"extra_fields": [{"reward_extra_info": {"accuracy": 1.0}}]},
+    )
+    options = PodsCeroOptions(filter=FilterOptions(enable=True, keep=2, ranking_key="acc"))
+    with pytest.raises(OptionError, match=r"ranking_key is no key .* got 'acc'. Fix: did you mean 'accuracy'"):
+        scored(batch_of(rollouts), rollouts, options)
+
+
 def test_the_random_rule_repeats_with_the_seed_and_the_step():
     groups = {f"p{i}": list(np.linspace(0, 1, 8)) for i in range(8)}
     rollouts = make_rollouts(groups)
@@ -162,7 +203,7 @@ def test_a_value_that_is_no_number_is_left_to_the_driver_to_refuse(odd):
 
 def test_metrics_describe_generated_and_kept_rollouts():
     rollouts, kept = apply({"a": [0.0, 1.0, 0.5, 0.5], "b": [1.0, 1.0, 1.0, 1.0]})
-    metrics = filter_metrics([FilterStep(rollouts, kept)], rows_padded=3, update_skipped=False)
+    metrics = filter_metrics(FilterStep(rollouts, kept), unscored=1, rows_padded=3, update_skipped=False)
     assert metrics["pods/rollouts_generated"] == 8
     assert metrics["pods/rollouts_kept"] == 4
     assert metrics["pods/reward_variance_generated"] == pytest.approx(0.0625)
@@ -171,13 +212,12 @@ def test_metrics_describe_generated_and_kept_rollouts():
     assert metrics["pods/all_pass_fraction"] == 0.5
     assert metrics["pods/all_fail_fraction"] == 0.0
     assert metrics["pods/rows_padded"] == 3
+    assert metrics["pods/rollouts_unscored"] == 1
 
 
 def test_verls_own_keys_count_dropped_rollouts_too():
-    rollouts, kept = apply({"a": [0.0, 1.0, 0.5, 0.1], "b": [1.0, 1.0, 1.0, 1.0]})
-    metrics = dashboard_metrics(
-        [FilterStep(rollouts, kept)], {"gen": 1.0, "step": 2.0}, n_gpus=2, rewards_are_scores=True
-    )
+    rollouts = make_rollouts({"a": [0.0, 1.0, 0.5, 0.1], "b": [1.0, 1.0, 1.0, 1.0]})
+    metrics = dashboard_metrics(rollouts, {"gen": 1.0, "step": 2.0}, n_gpus=2, rewards_are_scores=True)
     assert metrics["critic/score/mean"] == pytest.approx(rollouts.rewards.mean())
     assert metrics["response_length/mean"] == pytest.approx(rollouts.response_length.mean())
     assert metrics["response_length/max"] == 8
@@ -190,8 +230,8 @@ def test_verls_own_keys_count_dropped_rollouts_too():
 
 
 def test_rewards_with_a_kl_penalty_stay_those_of_the_trained_rows():
-    rollouts, kept = apply({"a": [0.0, 1.0]})
-    metrics = dashboard_metrics([FilterStep(rollouts, kept)], {"gen": 1.0}, 1, rewards_are_scores=False)
+    rollouts = make_rollouts({"a": [0.0, 1.0]})
+    metrics = dashboard_metrics(rollouts, {"gen": 1.0}, 1, rewards_are_scores=False)
     assert not any(name.startswith("critic/rewards") for name in metrics)
 
 
@@ -199,6 +239,6 @@ def test_rewards_with_a_kl_penalty_stay_those_of_the_trained_rows():
 def test_the_metrics_are_those_of_the_table(acc):
     rollouts = make_rollouts({"a": [0.0, 1.0]}, acc=acc)
     kept = RolloutFilter(FilterOptions(enable=True, keep=2), 2)(rollouts, 1)
-    metrics = filter_metrics([FilterStep(rollouts, kept)], 0, False)
+    metrics = filter_metrics(FilterStep(rollouts, kept), unscored=0, rows_padded=0, update_skipped=False)
     optional = set() if acc else {"pods/all_pass_fraction", "pods/all_fail_fraction"}
     assert set(metrics) == set(FILTER_METRICS) - {"timing_s/pods_select"} - optional

@@ -17,6 +17,7 @@ from verl_pods_cero.core.utility import greedy_optimum, utility
 from verl_pods_cero.errors import OptionError
 from verl_pods_cero.metric_names import ALLOCATION_METRICS, FILTER_METRICS
 from verl_pods_cero.simulation.command import ALLOCATORS
+from verl_pods_cero.simulation.figures import _filters
 from verl_pods_cero.simulation.filters import RULES, filter_groups, filter_measures, variances
 from verl_pods_cero.simulation.logs import write_log
 from verl_pods_cero.simulation.luck import luck
@@ -311,6 +312,15 @@ def test_filter_measures_of_groups_made_by_hand() -> None:
         }
     )
     assert filter_measures(groups, filter_groups(groups, "max_reward", 2, seed=0))["mixed_kept"] == 0.5
+
+
+def test_the_line_of_what_was_generated_is_the_mean_over_seeds_as_the_bars_are() -> None:
+    found = [judged("uniform", seed=seed) for seed in (0, 1, 2)]
+    generated = [one.filters[RULES[0], 4]["variance_generated"] for one in found]
+    assert len(set(generated)) == 3
+    axes = _filters(summarise(found, ["uniform"], None)).axes[0]
+    (line,) = (lines for lines in axes.collections if lines.get_label() == "all generated")
+    assert [segment[0, 1] for segment in line.get_segments()] == pytest.approx([np.mean(generated)])
 
 
 def test_a_log_has_the_form_of_verls_file_logger_and_the_names_of_a_training_run(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests import published_data
 from verl_pods_cero.errors import OptionError
 from verl_pods_cero.simulation.command import SMOOTHING
 from verl_pods_cero.simulation.luck import luck
@@ -85,10 +86,10 @@ def test_means_over_time_are_those_of_the_pass_rate_and_of_its_variance() -> Non
     assert rate == pytest.approx([0.5, 0.5]) and variance == pytest.approx([0.25, 1 / 12], abs=1e-3)
 
 
-def test_smoothed_rates_of_the_published_file_give_its_share_of_mixed_groups(repository: Path) -> None:
-    path = repository.parent / "shared" / "data" / "rollouts" / "oneshot_rlvr_acc_step_500.json"
+def test_smoothed_rates_of_the_published_file_give_its_share_of_mixed_groups() -> None:
+    path = published_data.FOLDER / "rollouts" / "oneshot_rlvr_acc_step_500.json"
     if not path.exists():
-        pytest.skip("the recorded pass rates are not here")
+        pytest.skip(published_data.ABSENT)
     recording = read_recording(path)
     assert len(recording.names) == 1209
     expected = {}

@@ -59,6 +59,11 @@ class Uniform(WalkingAllocator):
     ([3, 0], [8, 8])
     """
 
+    @classmethod
+    def group_sizes(cls, settings: AllocatorSettings) -> tuple[int, int]:
+        """Whoever is served gets n."""
+        return settings.n, settings.n
+
     def _choose(self, candidates: Indices | None) -> tuple[Indices, Indices]:
         each = self.settings.n_units
         rows = self._met(candidates, -(-self._room // each))

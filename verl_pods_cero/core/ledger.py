@@ -44,6 +44,11 @@ class BudgetedAllocator(ABC):
     def _choose(self, candidates: Indices | None) -> tuple[Indices, Indices]:
         """Prompts and their units for this call, both (k,)."""
 
+    @classmethod
+    def group_sizes(cls, settings: AllocatorSettings) -> tuple[int, int]:
+        """Return the least and the most rollouts of a prompt that is served, but for one that a limit cuts short."""
+        return settings.unit, settings.n_max_units * settings.unit
+
     @property
     def spent(self) -> int:
         """Rollouts handed out so far, those of the open round included."""

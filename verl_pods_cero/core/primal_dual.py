@@ -55,6 +55,12 @@ class Cero(BudgetedAllocator):
         self._scheduler: SchedulerState = scheduler.start(constants, self.rates, settings.seed, price)
         self._open_plan = Plan.empty()
 
+    @classmethod
+    def group_sizes(cls, settings: AllocatorSettings) -> tuple[int, int]:
+        """Whoever is served gets n_max."""
+        most = settings.n_max_units * settings.unit
+        return most, most
+
     @property
     def bytes_per_prompt(self) -> float:
         """Memory that the arrays take, per prompt."""

@@ -41,6 +41,11 @@ class Greso(WalkingAllocator):
     [1, 0, 0, 0]
     """
 
+    @classmethod
+    def group_sizes(cls, settings: AllocatorSettings) -> tuple[int, int]:
+        """Whoever is served gets n."""
+        return settings.n, settings.n
+
     def __init__(self, settings: AllocatorSettings) -> None:
         super().__init__(settings)
         self.streak: NDArray[np.int32] = np.zeros(settings.num_prompts, dtype=np.int32)

@@ -7,7 +7,6 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from verl_pods_cero.command_line import exit_status
 from verl_pods_cero.datasets.catalog import CATALOG, Catalogued, find
@@ -59,11 +58,17 @@ def _run(args: argparse.Namespace) -> None:
     found = prepare(_records(args, entry, split), entry, selection, args.limit, tally)
     print(tally.report())
     parts = _parts(found, split, fraction, args.seed)
-    for name, part in parts.items():
-        rows = [verl_row(one, entry, name, index, args.style) for index, one in enumerate(part)]
-        write(paths[name], rows)
-        print(f"wrote {len(rows)} rows to {paths[name]}")
-        _show(rows[0], tokenizer)
+    rows = {
+        name: [verl_row(one, entry, name, index, args.style) for index, one in enumerate(part)]
+        for name, part in parts.items()
+    }
+    # before anything is written: a template may refuse the prompts
+    samples = {name: render(own[0]["prompt"], tokenizer) for name, own in rows.items()}
+    for name, own in rows.items():
+        write(paths[name], own)
+        print(f"wrote {len(own)} rows to {paths[name]}")
+        print("sample row:", json.dumps(own[0], ensure_ascii=False, indent=2))
+        print("rendered prompt:", samples[name], sep="\n")
     print("score it with: reward.custom_reward_function.path=pkg://verl_pods_cero.rewards")
     if entry.answers in ("latex", "integer") and not has_math_verify():
         print(f"note: its scorer needs math-verify, which is not installed here: {INSTALL}")
@@ -79,11 +84,6 @@ def _parts(found: list[Found], split: str, fraction: float, seed: int) -> dict[s
         sizes = f"{len(train)} for training and {len(test)} for testing"
         raise OptionError("--test-fraction", f"must leave rows on both sides, not {sizes}", fraction, "use 0")
     return {"train": train, "test": test}
-
-
-def _show(row: dict[str, Any], tokenizer: Any) -> None:
-    print("sample row:", json.dumps(row, ensure_ascii=False, indent=2))
-    print("rendered prompt:", render(row["prompt"], tokenizer), sep="\n")
 
 
 def _records(args: argparse.Namespace, entry: Catalogued, split: str) -> Iterator[Record]:

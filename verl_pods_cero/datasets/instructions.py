@@ -71,9 +71,23 @@ def load_tokenizer(name: str | None) -> Any:
 def render(chat: list[dict[str, str]], tokenizer: Any) -> str:
     r"""Return a chat as the model reads it, by the tokenizer's template; without a tokenizer, by role.
 
+    Raises:
+        OptionError: the tokenizer has no template, or one that refuses this chat (its system message, say).
+
     >>> render([{"role": "user", "content": "2 + 2?"}], None)
     '[user]\n2 + 2?'
     """
     if tokenizer is None:
         return "\n".join(f"[{message['role']}]\n{message['content']}" for message in chat)
-    return str(tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True))
+    from jinja2 import TemplateError  # transformers needs it for templates
+
+    try:
+        return str(tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True))
+    except (ValueError, TemplateError) as error:
+        roles = " and ".join(f"a {message['role']} message" for message in chat)
+        raise OptionError(
+            "--tokenizer",
+            f"must have a chat template that takes {roles} ({error})",
+            tokenizer.name_or_path,
+            "name an instruction-tuned model; with --style native there is no system message",
+        ) from error

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from verl_pods_cero.dry_run.checks import Checked
 from verl_pods_cero.dry_run.work import Work
+from verl_pods_cero.ranks import data_parallel_size, sequence_parallel_size
 from verl_pods_cero.update_shape import update_shape
-from verl_pods_cero.validation import data_parallel_size
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -109,7 +109,7 @@ def update(checked: Checked, work: Work) -> Update:
 
 def _split(config: DictConfig, rows: int, section: Any, prefix: str, dynamic: bool) -> MicroBatches:
     longest = longest_sequence(config)
-    sharing = int(config.actor_rollout_ref.actor.get("ulysses_sequence_parallel_size") or 1)
+    sharing = sequence_parallel_size(config.actor_rollout_ref.actor)
     if not dynamic:
         size = min(rows, int(section.get(f"{prefix}_micro_batch_size_per_gpu") or 1))
         return MicroBatches(-(-rows // size), size, -(-size * longest // sharing))

@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from verl_pods_cero.allocation import GROUPS_OF_N, allocator_settings, group_size, run_steps
+from verl_pods_cero.allocation import allocator_settings, group_sizes, run_steps
 from verl_pods_cero.config import AllocatorOptions
 from verl_pods_cero.core.selection import keep_count
 from verl_pods_cero.core.settings import AllocatorSettings
 from verl_pods_cero.dry_run.checks import Checked
-from verl_pods_cero.errors import OptionError
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -97,14 +96,13 @@ def most_rows(rollouts: int, group: int, keep: int | None) -> int:
 def _allocated_work(
     config: DictConfig, options: AllocatorOptions, settings: AllocatorSettings, keep: int | None
 ) -> Work:
-    group = group_size(options.name, settings)
+    group, largest = group_sizes(options.name, settings)
     capacity = settings.capacity_units * settings.unit
     if settings.schedule == "round":
         prompts, rollouts = -(-capacity // group), capacity
         rows = most_rows(capacity, group, keep)
     else:
         # A step of an epoch is a number of prompts: it is largest where each of them gets the most.
-        largest = settings.n if options.name in GROUPS_OF_N else settings.n_max_units * settings.unit
         prompts = settings.batch_prompts
         rollouts, rows = prompts * largest, most_rows(prompts * largest, largest, keep)
     steps = run_steps(config, options, settings)
@@ -120,13 +118,5 @@ def _plain_steps(config: DictConfig, data_rows: int | None) -> int | None:
     given = config.trainer.total_training_steps
     if data_rows is None:
         return None if given is None else int(given)
-    prompts = int(config.data.train_batch_size)
-    if prompts > data_rows:
-        raise OptionError(
-            "data.train_batch_size",
-            f"must be at most the number of rows in data.train_files ({data_rows})",
-            prompts,
-            f"use {data_rows} or less",
-        )
-    epochs = data_rows // prompts * int(config.trainer.total_epochs)
+    epochs = data_rows // int(config.data.train_batch_size) * int(config.trainer.total_epochs)
     return epochs if given is None else min(int(given), epochs)

@@ -12,6 +12,10 @@ NEEDED = {
         "step",
         "_step_once",
         "_build_replay_buffer",
+        "_init_dataloader",
+        "_next_train_batch",
+        "_submit_batch_to_rollout",
+        "on_sample_end",
         "_balance_batch",
         "_get_required_batch_multiple",
         "_compute_advantage",
@@ -20,6 +24,8 @@ NEEDED = {
         "_compute_metrics",
         "_log_rollout_data",
         "_dump_generations",
+        "_save_checkpoint",
+        "_load_checkpoint",
     ),
     "verl.trainer.ppo.v1.trainer_sync": ("PPOTrainerSync",),
     "verl.trainer.ppo.v1.agent_loop_tq": (
@@ -39,6 +45,7 @@ NEEDED = {
         "compute_timing_metrics",
     ),
     "verl.trainer.ppo.ray_trainer": ("compute_advantage",),
+    "verl.utils.checkpoint.checkpoint_manager": ("find_latest_ckpt_path",),
     "transfer_queue": ("KVBatchMeta", "kv_batch_get", "kv_batch_put", "kv_clear"),
 }
 

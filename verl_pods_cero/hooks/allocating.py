@@ -15,7 +15,7 @@ from verl_pods_cero.allocation import StepPlanner, allocator_settings, run_steps
 from verl_pods_cero.config import PodsCeroOptions
 from verl_pods_cero.core.allocators import create_allocator
 from verl_pods_cero.core.ledger import BudgetedAllocator
-from verl_pods_cero.errors import LOGGER
+from verl_pods_cero.errors import LOGGER, OptionError
 from verl_pods_cero.hooks import checkpoint
 from verl_pods_cero.hooks.outcomes import outcome_counts, successes
 from verl_pods_cero.hooks.prompt_pool import PositionStream, position_loader, prompt_batch
@@ -56,8 +56,11 @@ class AllocatorMixin(_Base):
         # verl saves and restores whatever loader stands here.
         self.train_dataloader = positions = position_loader(self.train_dataloader)
         stream = PositionStream(positions) if options.candidates == "loader" else None
+        if stream is not None and not len(positions):
+            rule = f"must be at most the number of rows that verl kept ({rows}), or an epoch has no batch"
+            raise OptionError("data.train_batch_size", rule, positions.batch_size, f"use {rows} or less")
         self._planner = StepPlanner(create_allocator(options.name, settings), settings, stream)
-        self._header = checkpoint.state_header(options.name, settings, self.train_dataset, self.config.data.prompt_key)
+        self._header = checkpoint.state_header(options, settings, self.train_dataset, self.config.data.prompt_key)
         # Steps and the learning-rate schedule follow the allocator. Epochs do not count: one
         # never ends, or verl would end the run by the size of the data set.
         self.total_training_steps = run_steps(self.config, options, settings)
@@ -65,6 +68,9 @@ class AllocatorMixin(_Base):
         with open_dict(self.config):
             for optimizer in (self.config.actor_rollout_ref.actor.optim, self.config.critic.optim):
                 optimizer.total_training_steps = self.total_training_steps
+        # Long before verl loads its own part, which needs engines: a state of another run is refused here.
+        if step := checkpoint.resumed_step(self.config):
+            checkpoint.load(checkpoint.step_folder(self.config, step), self._header)
 
     # ------------------------------------------------------------------ one step ahead
 
@@ -131,6 +137,11 @@ class AllocatorMixin(_Base):
                 success = successes(rollouts, self.pods_cero.allocator)
                 self._planner.observe(*outcome_counts(rollouts, success, self._row_of_uid))
         self._allocation_metrics = {**self._planner.allocator.metrics(), **self._allocation_metrics}
+
+    def _count_dropped(self, prompts: int, rollouts: int) -> None:
+        """Log what was left out of the update without a filter: prompts of one rollout, rollouts without values."""
+        if self._planner is not None:
+            self._allocation_metrics |= {"prompts_dropped_single": prompts, "rollouts_unscored": rollouts}
 
     def _step_allocation_metrics(self) -> dict[str, float]:
         """Return what the allocator logs of a step; `training/epoch` counts plain GRPO's rollouts of an epoch."""

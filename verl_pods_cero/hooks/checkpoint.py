@@ -9,30 +9,37 @@ from typing import Any
 
 import numpy as np
 from omegaconf import DictConfig
+from verl.utils.checkpoint.checkpoint_manager import find_latest_ckpt_path
 
+from verl_pods_cero.config import AllocatorOptions
 from verl_pods_cero.core.ledger import BudgetedAllocator
 from verl_pods_cero.core.settings import AllocatorSettings
 from verl_pods_cero.core.state import StateHeader, fingerprint, load_state, save_state
+from verl_pods_cero.files import written_whole
 
 FILE = "pods_cero_allocator.npz"
 PROMPTS_FILE = "pods_cero_prompts.parquet"
 
 
-def state_header(name: str, settings: AllocatorSettings, dataset: Any, prompt_key: str) -> StateHeader:
-    """Say what a state belongs to: this allocator, these settings, this data set in this order."""
+# Options that no allocator knows of, and that its counts depend on all the same.
+_MEANING = ("candidates", "success_key", "success_threshold")
+
+
+def state_header(options: AllocatorOptions, settings: AllocatorSettings, dataset: Any, prompt_key: str) -> StateHeader:
+    """Say what a state belongs to: this allocator, these options, this data set in this order."""
     return StateHeader(
-        allocator=name,
+        allocator=options.name,
         schedule=settings.schedule,
         dataset_fingerprint=fingerprint(_rows(dataset, prompt_key)),
         dataset_size=settings.num_prompts,
-        settings=settings.as_dict(),
+        settings={**settings.as_dict(), **{name: getattr(options, name) for name in _MEANING}},
     )
 
 
 def _rows(dataset: Any, prompt_key: str) -> Iterator[bytes]:
     """Yield what identifies each row: its prompt and its answer, or only that there is one."""
     frame = getattr(dataset, "dataframe", None)
-    if frame is None or prompt_key not in frame.column_names:
+    if prompt_key not in getattr(frame, "column_names", ()):
         yield from (b"" for _ in range(len(dataset)))
         return
     columns = [column for column in (prompt_key, "reward_model") if column in frame.column_names]
@@ -47,6 +54,16 @@ def step_folder(config: DictConfig, step: int) -> Path:
         if named.name == f"global_step_{step}":
             return named
     return Path(config.trainer.default_local_dir) / f"global_step_{step}"
+
+
+def resumed_step(config: DictConfig) -> int:
+    """Return the step that verl will resume from, 0 for a run from the beginning."""
+    trainer = config.trainer
+    folder = trainer.resume_from_path if trainer.resume_mode == "resume_path" else None
+    if trainer.resume_mode == "auto":
+        folder = find_latest_ckpt_path(str(Path(trainer.default_local_dir).absolute()))
+    step = str(folder).rpartition("global_step_")[2]
+    return int(step) if step.isdigit() else 0  # verl refuses a path without a step itself
 
 
 def save(folder: Path, header: StateHeader, state: dict[str, np.ndarray]) -> None:
@@ -79,6 +96,5 @@ def dump_prompts(folder: Path, allocator: BudgetedAllocator) -> None:
     theta = allocator.state_dict().get("theta")
     if theta is not None:
         columns["theta"] = theta
-    partial = folder / f".{PROMPTS_FILE}"
-    pd.DataFrame(columns).to_parquet(partial)
-    partial.replace(folder / PROMPTS_FILE)
+    with written_whole(folder / PROMPTS_FILE) as temporary:
+        pd.DataFrame(columns).to_parquet(temporary)

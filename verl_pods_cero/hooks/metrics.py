@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,8 +15,9 @@ from verl.trainer.ppo.metric_utils import (
     compute_timing_metrics,
 )
 
+from verl_pods_cero.core.groups import variances
 from verl_pods_cero.hooks.rollout_filter import Kept
-from verl_pods_cero.hooks.rollouts import Floats, Mask, Rollouts
+from verl_pods_cero.hooks.rollouts import Rollouts
 
 
 @dataclass(frozen=True)
@@ -28,40 +28,38 @@ class FilterStep:
     kept: Kept
 
 
-def filter_metrics(steps: Sequence[FilterStep], rows_padded: int, update_skipped: bool) -> dict[str, float]:
+def filter_metrics(step: FilterStep, *, unscored: int, rows_padded: int, update_skipped: bool) -> dict[str, float]:
     """Compute the `pods/...` metrics of `metric_names.FILTER_METRICS`.
 
     Args:
-        steps: the filter's passes in this training step, at least one.
+        step: the filter's pass over the rollouts of this training step.
+        unscored: rollouts that were left out before it.
         rows_padded: padding rows that followed.
         update_skipped: no row was left to update on.
     """
-    tables = [_group_table(step) for step in steps]
-    columns = {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}
-    kept = np.concatenate([step.kept.sessions for step in steps])
-    rewards = np.concatenate([step.rollouts.rewards for step in steps])
-    lengths = np.concatenate([step.rollouts.response_length for step in steps])
-    row_kept = np.concatenate([step.kept.sessions[step.rollouts.index.session_of_row] for step in steps])
+    rollouts, kept = step.rollouts, step.kept
+    groups, sessions = _group_table(step), kept.sessions
     metrics = {
-        "pods/rollouts_generated": len(kept),
-        "pods/rollouts_kept": kept.sum(),
-        "pods/prompts": len(columns["zero_variance"]),
-        "pods/prompts_dropped_degenerate": sum(step.kept.dropped_degenerate.sum() for step in steps),
-        "pods/prompts_dropped_single": sum(step.kept.dropped_single.sum() for step in steps),
-        "pods/reward_mean_generated": _mean(rewards),
-        "pods/reward_mean_kept": _mean(rewards[kept]),
-        "pods/reward_variance_generated": _mean(columns["variance"]),
-        "pods/reward_variance_kept": _mean(columns["variance_kept"][columns["has_kept"]]),
-        "pods/zero_variance_fraction": _mean(columns["zero_variance"]),
-        "pods/top_kept": _mean(columns["top"]),
-        "pods/response_length_generated": _mean(lengths),
-        "pods/response_length_kept": _mean(lengths[row_kept]),
+        "pods/rollouts_generated": len(sessions),
+        "pods/rollouts_kept": sessions.sum(),
+        "pods/rollouts_unscored": unscored,
+        "pods/prompts": len(kept.degenerate),
+        "pods/prompts_dropped_degenerate": kept.dropped_degenerate.sum(),
+        "pods/prompts_dropped_single": kept.dropped_single.sum(),
+        "pods/reward_mean_generated": _mean(rollouts.rewards),
+        "pods/reward_mean_kept": _mean(rollouts.rewards[sessions]),
+        "pods/reward_variance_generated": _mean(groups["variance"]),
+        "pods/reward_variance_kept": _mean(groups["variance_kept"][groups["has_kept"]]),
+        "pods/zero_variance_fraction": _mean(kept.degenerate),
+        "pods/top_kept": _mean(kept.top),
+        "pods/response_length_generated": _mean(rollouts.response_length),
+        "pods/response_length_kept": _mean(rollouts.response_length[sessions[rollouts.index.session_of_row]]),
         "pods/rows_padded": rows_padded,
         "pods/update_skipped": update_skipped,
     }
-    if all("all_pass" in table for table in tables):
-        metrics["pods/all_pass_fraction"] = _mean(columns["all_pass"])
-        metrics["pods/all_fail_fraction"] = _mean(columns["all_fail"])
+    if "all_pass" in groups:
+        metrics["pods/all_pass_fraction"] = _mean(groups["all_pass"])
+        metrics["pods/all_fail_fraction"] = _mean(groups["all_fail"])
     return {name: float(value) for name, value in metrics.items()}
 
 
@@ -75,11 +73,9 @@ def _group_table(step: FilterStep) -> dict[str, np.ndarray]:
     rewards, mask = index.grouped(step.rollouts.rewards)
     kept = index.grouped(step.kept.sessions.astype(np.float64))[0] > 0
     table: dict[str, np.ndarray] = {
-        "variance": _variances(rewards, mask),
-        "variance_kept": _variances(rewards, kept),
+        "variance": variances(rewards, mask),
+        "variance_kept": variances(rewards, kept),
         "has_kept": np.asarray(kept.any(axis=1)),
-        "zero_variance": step.kept.degenerate,
-        "top": step.kept.top,
     }
     if (outcomes := step.rollouts.outcomes) is not None:
         passed, _ = index.grouped((outcomes > 0).astype(np.float64))
@@ -88,15 +84,8 @@ def _group_table(step: FilterStep) -> dict[str, np.ndarray]:
     return table
 
 
-def _variances(values: Floats, mask: Mask) -> Floats:
-    counts = np.maximum(mask.sum(axis=1), 1)
-    means = np.where(mask, values, 0.0).sum(axis=1) / counts
-    squares = np.where(mask, values - means[:, None], 0.0) ** 2
-    return np.asarray(squares.sum(axis=1) / counts)
-
-
 def dashboard_metrics(
-    steps: Sequence[FilterStep], timing_raw: dict[str, float], n_gpus: int, *, rewards_are_scores: bool
+    rollouts: Rollouts, timing_raw: dict[str, float], n_gpus: int, *, rewards_are_scores: bool
 ) -> dict[str, Any]:
     """Compute verl's own keys over every generated rollout, by verl's own functions.
 
@@ -104,17 +93,13 @@ def dashboard_metrics(
     plain one needs the same population in both.
 
     Args:
-        steps: the filter's passes in this training step.
+        rollouts: everything that was generated in the step.
         timing_raw: verl's timers of the step.
         n_gpus: GPUs to share the throughput by.
         rewards_are_scores: no KL penalty was taken off the rewards (it is not known of dropped rows).
     """
-    rollouts = [step.rollouts for step in steps]
-    scores = np.concatenate([r.rewards[r.index.session_of_row] for r in rollouts]).astype(np.float32)
-    prompts, responses = (
-        torch.from_numpy(np.concatenate([getattr(r, name) for r in rollouts]))
-        for name in ("prompt_length", "response_length")
-    )
+    scores = rollouts.rewards[rollouts.index.session_of_row].astype(np.float32)
+    prompts, responses = torch.from_numpy(rollouts.prompt_length), torch.from_numpy(rollouts.response_length)
     rows = len(scores)
     score = torch.from_numpy(scores)[:, None]
 
@@ -137,7 +122,7 @@ def dashboard_metrics(
             },
             batch_size=rows,
         ),
-        non_tensor_batch={"__num_turns__": np.concatenate([r.turns for r in rollouts])},
+        non_tensor_batch={"__num_turns__": rollouts.turns},
         meta_info={"global_token_num": (prompts + responses).tolist()},
     )
     trained_only = ("critic/advantages/", "critic/returns/") + (() if rewards_are_scores else ("critic/rewards/",))

@@ -9,7 +9,8 @@ import numpy as np
 from verl_pods_cero.config import AllocatorOptions
 from verl_pods_cero.errors import OptionError
 from verl_pods_cero.hooks.agent_loop import SUCCESS
-from verl_pods_cero.hooks.rollouts import Ints, Mask, Rollouts
+from verl_pods_cero.hooks.rollouts import Rollouts
+from verl_pods_cero.hooks.row_index import Ints, Mask
 
 
 def successes(rollouts: Rollouts, options: AllocatorOptions) -> Mask:

@@ -14,7 +14,7 @@ from verl.utils import tensordict_utils as tu
 from verl.utils.dataset.rl_dataset import collate_fn
 
 from verl_pods_cero.core.allocators import Allocation
-from verl_pods_cero.hooks.rollouts import Ints
+from verl_pods_cero.hooks.row_index import Ints
 
 
 def position_loader(loader: StatefulDataLoader) -> StatefulDataLoader:

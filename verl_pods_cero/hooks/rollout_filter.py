@@ -7,9 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from verl_pods_cero.config import FilterOptions
+from verl_pods_cero.core.groups import zero_variance
 from verl_pods_cero.core.selection import keep_count, select
 from verl_pods_cero.hooks.agent_loop import RANKING
-from verl_pods_cero.hooks.rollouts import Ints, Mask, Rollouts
+from verl_pods_cero.hooks.rollouts import Rollouts
+from verl_pods_cero.hooks.row_index import Ints, Mask
 
 
 @dataclass(frozen=True)
@@ -44,11 +46,14 @@ class RolloutFilter:
         self.keep = keep_count(rollouts, options.keep, options.keep_fraction)
 
     def __call__(self, rollouts: Rollouts, step: int) -> Kept:
-        """Choose the rollouts of one step.
+        """Choose the rollouts of one step: S sessions in B groups of at most n.
 
         Args:
             rollouts: everything that was generated.
             step: the training step; with the seed it fixes the random rule's choice, on resume too.
+
+        Returns:
+            Masks and counts of shape (S,) and (B,).
         """
         ranking, mask = rollouts.index.grouped(rollouts.values[:, RANKING])
         rng = np.random.default_rng([self.options.seed, step])
@@ -67,18 +72,3 @@ class RolloutFilter:
         missing = self.options.min_prompts - int((~drop & ~single).sum())
         drop[np.flatnonzero(drop)[: max(0, missing)]] = False
         return drop
-
-
-def zero_variance(values: np.ndarray, mask: Mask) -> Mask:
-    """Return which groups hold one value only.
-
-    Args:
-        values: shape (B, n).
-        mask: entries that exist, shape (B, n).
-
-    >>> zero_variance(np.array([[1.0, 1.0], [0.0, 1.0]]), np.ones((2, 2), bool)).tolist()
-    [True, False]
-    """
-    high = np.where(mask, values, -np.inf).max(axis=1, initial=-np.inf)
-    low = np.where(mask, values, np.inf).min(axis=1, initial=np.inf)
-    return np.asarray(high <= low)

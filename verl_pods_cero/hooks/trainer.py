@@ -11,33 +11,25 @@ import transfer_queue as tq
 from omegaconf import DictConfig, OmegaConf, open_dict
 from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.utils import need_critic, need_reference_policy
-from verl.trainer.ppo.v1 import trainer_base
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from verl.utils.debug import marked_timer
 
 from verl_pods_cero.config import BASE_MODES, PodsCeroOptions
 from verl_pods_cero.errors import LOGGER, PluginError
 from verl_pods_cero.hooks.agent_loop import ValuesManager
-from verl_pods_cero.hooks.allocating import AllocatorMixin
+from verl_pods_cero.hooks.empty_steps import EmptyStepsMixin, NothingKept
 from verl_pods_cero.hooks.group_advantages import full_group_advantages
 from verl_pods_cero.hooks.metrics import FilterStep, dashboard_metrics, filter_metrics
 from verl_pods_cero.hooks.rollout_filter import RolloutFilter
-from verl_pods_cero.hooks.rollouts import Rollouts, keep_rows, read_rollouts
+from verl_pods_cero.hooks.rollouts import Rollouts, keep_rows, read_rollouts, scored
+from verl_pods_cero.hooks.row_index import Mask
 from verl_pods_cero.update_shape import UpdateShape, update_shape
 from verl_pods_cero.validation import validate
 
 logger = logging.getLogger(LOGGER)
 
 
-class NothingKept(Exception):  # noqa: N818 - leaves verl's step early, and is no error
-    """No row is left to update on; carries the empty batch."""
-
-    def __init__(self, batch: KVBatchMeta) -> None:
-        super().__init__("no rollout was kept")
-        self.batch = batch
-
-
-class PodsCeroMixin(AllocatorMixin):
+class PodsCeroMixin(EmptyStepsMixin):
     """Puts the PODS filter, over the CERO allocator, into any of verl's trainers.
 
     A trainer is this mixin before one of verl's classes; `BASE_MODES` says which. Nothing
@@ -51,7 +43,8 @@ class PodsCeroMixin(AllocatorMixin):
         self.pods_cero: PodsCeroOptions = options
         rollout = config.actor_rollout_ref.rollout
         self._filter = RolloutFilter(options.filter, rollout.n) if options.filter.enable else None
-        self._filter_steps: list[FilterStep] = []
+        self._filter_step: FilterStep | None = None
+        self._submitted: list[str] = []
         self._undumped_keys: list[str] = []
         with open_dict(config):
             # verl compares the mode with "sync" in several places.
@@ -69,8 +62,8 @@ class PodsCeroMixin(AllocatorMixin):
 
     def step(self, metrics: dict[str, Any], timing_raw: dict[str, float]) -> KVBatchMeta:
         """Run verl's step, with the filter in it."""
-        self._filter_steps.clear()
-        self._rows_padded = 0
+        self._filter_step = None
+        self._rows_padded = self._unscored = 0
         self._balanced = False
         batch = super().step(metrics, timing_raw)
         if not self._balanced:
@@ -81,41 +74,60 @@ class PodsCeroMixin(AllocatorMixin):
             )
         return batch
 
-    def _step_once(self, *args: Any, **kwargs: Any) -> KVBatchMeta:
-        try:
-            return super()._step_once(*args, **kwargs)
-        except NothingKept as nothing:
-            logger.warning("step %d kept none of its rollouts and makes no update; the run goes on", self.global_steps)
-            # verl clears a step's rows at its end, and TransferQueue refuses to clear none.
-            trainer_base.tq = ClearsNothing()
-            return nothing.batch
+    def _submit_batch_to_rollout(self, batch: Any) -> int:
+        self._submitted.extend(list(batch["uid"]))
+        return super()._submit_batch_to_rollout(batch)
 
     def _balance_batch(self, batch: KVBatchMeta, metrics: dict[str, Any], **kwargs: Any) -> KVBatchMeta:
         self._balanced = True
-        rollouts = None
-        if len(batch):
-            with marked_timer("pods_select", self.timing_raw):
-                rollouts = read_rollouts(batch, self.pods_cero)
-        self._learn_outcomes(rollouts)
-        if rollouts is not None and self._filter is not None:
-            with marked_timer("pods_select", self.timing_raw):
-                batch = self._keep(self._filter, rollouts, batch)
+        if self._filter is not None or self.pods_cero.allocator.enable:
+            batch = self._choose(batch)
+        self._submitted = []
         if not len(batch):
             raise NothingKept(batch)
-        rows = len(batch)
+        self._step_rows = len(batch)
         batch = super()._balance_batch(batch, metrics, **kwargs)
-        self._rows_padded += len(batch) - rows
+        self._rows_padded = len(batch) - self._step_rows
         return batch
 
-    def _keep(self, rollout_filter: RolloutFilter, rollouts: Rollouts, batch: KVBatchMeta) -> KVBatchMeta:
-        kept = rollout_filter(rollouts, self.global_steps)
-        self._filter_steps.append(FilterStep(rollouts, kept))
-        if kept.degenerate.all():
-            logger.warning(
-                "every prompt of step %d has rollouts of one value: nothing to learn from", self.global_steps
-            )
-        batch, dropped = keep_rows(batch, rollouts.index, kept.sessions)
-        if self.config.trainer.get("rollout_data_dir"):
+    def _choose(self, batch: KVBatchMeta) -> KVBatchMeta:
+        """Learn from the step's rollouts, and return the batch of those to update on."""
+        if not len(batch):
+            self._learn_outcomes(None)
+            return batch
+        with marked_timer("pods_select", self.timing_raw):
+            batch, rollouts = self._read(batch)
+        self._learn_outcomes(rollouts)
+        if not len(batch):
+            return batch
+        with marked_timer("pods_select", self.timing_raw):
+            return self._keep(rollouts, batch)
+
+    def _read(self, batch: KVBatchMeta) -> tuple[KVBatchMeta, Rollouts]:
+        """Read the step's rollouts, and drop those that lack a value."""
+        rollouts = read_rollouts(batch, self.pods_cero, self._submitted)
+        usable = scored(batch, rollouts, self.pods_cero)
+        self._unscored = int((~usable).sum())
+        if self._unscored:
+            batch, dropped = keep_rows(batch, rollouts.index, usable)
+            tq.kv_clear(keys=dropped, partition_id=batch.partition_id)
+            rollouts = rollouts.only(usable)
+        return batch, rollouts
+
+    def _keep(self, rollouts: Rollouts, batch: KVBatchMeta) -> KVBatchMeta:
+        if self._filter is None:
+            single = rollouts.index.sizes == 1
+            sessions: Mask = ~single[rollouts.index.group_of_session]
+            self._count_dropped(int(single.sum()), self._unscored)
+        else:
+            kept = self._filter(rollouts, self.global_steps)
+            self._filter_step, sessions = FilterStep(rollouts, kept), kept.sessions
+            if kept.degenerate.all():
+                logger.warning(
+                    "every prompt of step %d has rollouts of one value: nothing to learn from", self.global_steps
+                )
+        batch, dropped = keep_rows(batch, rollouts.index, sessions)
+        if self._filter is not None and self.config.trainer.get("rollout_data_dir"):
             self._undumped_keys.extend(dropped)
         elif dropped:
             tq.kv_clear(keys=dropped, partition_id=batch.partition_id)
@@ -132,21 +144,23 @@ class PodsCeroMixin(AllocatorMixin):
         )
 
     def _get_required_batch_multiple(self, dp_size: int) -> int:
-        return self._update_shape().multiple(dp_size)
+        self._shape = self._update_shape().fitted(self._step_rows, dp_size)
+        return self._shape.multiple(dp_size)
 
     def _compute_advantage(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
         batch = super()._compute_advantage(batch, metrics)
         if self._filter is not None and self._filter.options.advantage_stats == "full_group":
-            full_group_advantages(batch, self._filter_steps[-1].rollouts, self.config.algorithm)
+            assert self._filter_step is not None, "the filter ran before the advantages"
+            full_group_advantages(batch, self._filter_step.rollouts, self.config.algorithm)
         return batch
 
     def _update_critic(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
-        rows = len(batch) // self._update_shape().critic_updates
+        rows = len(batch) // self._shape.critic_updates
         with self._mini_batch_of("critic", rows):
             return super()._update_critic(batch, metrics)
 
     def _update_actor(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
-        rows = len(batch) // self._update_shape().actor_updates
+        rows = len(batch) // self._shape.actor_updates
         with self._mini_batch_of("actor_rollout_ref.actor", rows):
             return super()._update_actor(batch, metrics)
 
@@ -172,18 +186,18 @@ class PodsCeroMixin(AllocatorMixin):
             metrics.update({"training/global_step": kwargs["global_steps"], "training/epoch": kwargs["epoch"]})
             metrics.update({f"timing_s/{name}": seconds for name, seconds in timing_raw.items()})
         metrics.update(self._step_allocation_metrics())
-        if self._filter_steps and self._filter_steps[0].rollouts.keys:
-            n_gpus = self._get_n_gpus_for_throughput()
-            plain = not self.config.algorithm.use_kl_in_reward
-            metrics.update(dashboard_metrics(self._filter_steps, timing_raw, n_gpus, rewards_are_scores=plain))
-        if self._filter_steps:
-            metrics.update(filter_metrics(self._filter_steps, self._rows_padded, not len(batch)))
+        if (step := self._filter_step) is None:
+            return
+        n_gpus, plain = self._get_n_gpus_for_throughput(), not self.config.algorithm.use_kl_in_reward
+        metrics.update(dashboard_metrics(step.rollouts, timing_raw, n_gpus, rewards_are_scores=plain))
+        counts = {"unscored": self._unscored, "rows_padded": self._rows_padded}
+        metrics.update(filter_metrics(step, **counts, update_skipped=not len(batch)))
 
     def _log_rollout_data(self, batch: KVBatchMeta, timing_raw: dict[str, float], rollout_data_dir: str) -> None:
-        if not self._filter_steps:
+        if self._filter_step is None:
             super()._log_rollout_data(batch, timing_raw, rollout_data_dir)
             return
-        keys = [key for step in self._filter_steps for key in step.rollouts.keys]
+        keys = self._filter_step.rollouts.keys
         everything = KVBatchMeta(partition_id="train", keys=keys, tags=[{} for _ in keys])
         super()._log_rollout_data(everything, timing_raw, rollout_data_dir)
         if self._undumped_keys:
@@ -191,23 +205,11 @@ class PodsCeroMixin(AllocatorMixin):
             self._undumped_keys = []
 
     def _dump_generations(self, *args: Any, **kwargs: Any) -> None:
-        if self._filter_steps and kwargs["dump_path"] == self.config.trainer.get("rollout_data_dir"):
+        if self._filter_step is not None and kwargs["dump_path"] == self.config.trainer.get("rollout_data_dir"):
             dropped = set(self._undumped_keys)
             columns = kwargs["reward_extra_infos_dict"]
             columns["kept"] = [key not in dropped for key in columns["uid"]]
         super()._dump_generations(*args, **kwargs)
-
-
-class ClearsNothing:
-    """TransferQueue's module, but clearing no rows does nothing."""
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(tq, name)
-
-    def kv_clear(self, keys: list[str], partition_id: str) -> None:
-        """Clear the rows, if there are any."""
-        if keys:
-            tq.kv_clear(keys=keys, partition_id=partition_id)
 
 
 class PodsCeroTrainerSync(PodsCeroMixin, PPOTrainerSync):

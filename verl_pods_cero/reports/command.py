@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--out", type=Path, default=Path("report.html"), metavar="FILE", help="the page (%(default)s)")
     add("--title", default="Training runs", help="title of the page (%(default)s)")
-    add("--baseline", metavar="NAME", help="group to compare with (the first without PODS and CERO)")
+    add("--baseline", metavar="NAME", help="group to compare with (the first validated one without PODS and CERO)")
     add("--target", type=float, metavar="A", help="accuracy that groups are timed to (the baseline's best)")
     add("--metric", metavar="KEY", help="validation metric or data source (the mean over data sources)")
     add("--csv", type=Path, metavar="FILE", help="write a row a run as well")
@@ -49,9 +49,10 @@ def _run(args: argparse.Namespace) -> None:
     require("report", ("matplotlib", "rich"))
     from verl_pods_cero import __version__
     from verl_pods_cero.reports import csv_files, page, terminal
-    from verl_pods_cero.reports.accuracy import choose_measure
+    from verl_pods_cero.reports.accuracy import choose_measure, curves
+    from verl_pods_cero.reports.baselines import choose_baseline
     from verl_pods_cero.reports.contents import sections
-    from verl_pods_cero.reports.groups import choose_baseline, group_runs
+    from verl_pods_cero.reports.groups import group_runs
     from verl_pods_cero.reports.log_files import some
     from verl_pods_cero.reports.results import results
     from verl_pods_cero.reports.runs import find_runs, no_logs
@@ -62,7 +63,7 @@ def _run(args: argparse.Namespace) -> None:
         print(f"note: left out, as they are no logs of verl's file logger: {some(others, 3)}", file=sys.stderr)
     groups = group_runs(runs)
     measure = choose_measure(runs, args.metric)
-    baseline = choose_baseline(groups, args.baseline)
+    baseline = choose_baseline(groups, curves(groups, measure), args.baseline)
     parts = sections(groups, measure, baseline, args.baseline is not None, args.target)
     figures = _figures(args.figures, parts, overwrite=args.overwrite)
     terminal.show(parts)

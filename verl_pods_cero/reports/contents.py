@@ -10,9 +10,10 @@ import numpy as np
 
 from verl_pods_cero.reports import trace_figures
 from verl_pods_cero.reports.accuracy import Curve, Measure, curves, describe_measure
-from verl_pods_cero.reports.drawing import Image
+from verl_pods_cero.reports.baselines import describe_baseline
+from verl_pods_cero.reports.drawing import Image, Places
 from verl_pods_cero.reports.equal_amounts import HELD_EQUAL, equal_amounts
-from verl_pods_cero.reports.figures import Places, accuracy_figure, ratios_figure, shares_figure, sweep_figure
+from verl_pods_cero.reports.figures import accuracy_figure, ratios_figure, shares_figure, sweep_figure
 from verl_pods_cero.reports.groups import Group
 from verl_pods_cero.reports.milestones import FEWEST_SEEDS, milestones, target
 from verl_pods_cero.reports.remarks import remarks, resumed
@@ -42,8 +43,8 @@ DRAWN_TARGET = "The target is drawn anew as well."
 EQUAL = (
     "At a quarter, half and all of what the shortest run had spent at the last validation that its group's seeds all "
     "had. A seed's accuracy is interpolated between the validations before and after; ± is the 95 % confidence "
-    "interval (Student's t over seeds) of the mean, or of the mean difference seed by seed, of which there is none "
-    "where two groups have other seeds."
+    "interval (Student's t over seeds) of the mean, or of the mean difference seed by seed, over the seeds that both "
+    "groups have: the cell says how many where one of them has more, and there is none where they share fewer than two."
 )
 NO_VALIDATION = "No log has a validation to draw."
 
@@ -75,7 +76,7 @@ def sections(
     found = results(groups, measure)
     lines = curves(drawn, measure)
     return [
-        _runs(groups, found, lines, measure, _baseline(baseline, chosen, lines)),
+        _runs(groups, found, lines, measure, describe_baseline(baseline, lines, chosen=chosen)),
         *_sweeps(found, places),
         _milestones(lines, baseline, goal, places),
         Section("Validation accuracy", images=[accuracy_figure(lines, places)])
@@ -101,17 +102,6 @@ def _runs(
         paragraphs.append(SPREAD)
         tables.append(group_table(groups, found, lines))
     return Section("Runs", paragraphs, tables)
-
-
-def _baseline(baseline: Group | None, chosen: bool, lines: Mapping[str, Curve]) -> list[str]:
-    if baseline is None:
-        return ["No run has logged a step yet."]
-    if not lines:
-        return []
-    if chosen:
-        return [f"Baseline: {baseline.name}, as asked for."]
-    why = "without PODS and CERO" if baseline.is_plain else "given, as none is without PODS and CERO"
-    return [f"Baseline: {baseline.name}, the first {why} (--baseline NAME takes another)."]
 
 
 def _sweeps(found: Sequence[Result], places: Places) -> list[Section]:
@@ -141,7 +131,10 @@ def _milestones(lines: Mapping[str, Curve], baseline: Group | None, goal: float 
         return Section(heading, ["There is no other group to compare the baseline with."], tables)
     figure = ratios_figure(found, baseline.name, least, places)
     tables.append(ratio_table(found, baseline.name))
-    return Section(heading, [interval, *resumed(lines)], tables, [figure] if figure else [])
+    said = [interval, *resumed(lines)]
+    if not any(one.spent for one in found if one.group == baseline.name):
+        said.append(f"{baseline.name} does not get there: no ratio is finite, and none is drawn.")
+    return Section(heading, said, tables, [figure] if figure else [])
 
 
 def _equal_amounts(lines: Mapping[str, Curve], baseline: Group | None) -> list[Section]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -34,6 +34,9 @@ _STYLE: Any = {
     "svg.hashsalt": "verl-pods-cero",
 }
 
+
+Places = Mapping[str, int]
+"""The place of each group in the report, which gives it its colour and marker in every figure."""
 
 CREATOR = "verl-pods-cero report"
 """Marks a file as a figure of ours, which a later one may replace."""

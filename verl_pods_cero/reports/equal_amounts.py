@@ -9,7 +9,7 @@ import numpy as np
 
 from verl_pods_cero.reports.accuracy import Curve
 from verl_pods_cero.reports.log_files import Floats
-from verl_pods_cero.reports.milestones import paired
+from verl_pods_cero.reports.milestones import shared_seeds
 
 HELD_EQUAL = ("rollouts", "training_s", "wall_s")
 """Axes at equal amounts of which groups are compared."""
@@ -26,8 +26,8 @@ class EqualAmounts:
         axis: one of `HELD_EQUAL`.
         amounts: A of them, ascending.
         accuracy: by group, shape (S, A) for S seeds; NaN before the first validation.
-        gain: by group, the accuracy less the baseline's of the same seed, shape (S, A); none of the baseline itself,
-            nor of a group that has other seeds.
+        gain: by group, the accuracy less the baseline's of the same seed, shape (C, A) for the C seeds that both have
+            once; none of the baseline itself, nor of a group that shares fewer than two of several seeds with it.
     """
 
     axis: str
@@ -58,9 +58,10 @@ def equal_amounts(curves: Mapping[str, Curve], baseline: str, axis: str) -> Equa
     values = {name: _at(curve, axis, amounts) for name, curve in known.items()}
     gains = {}
     for name, curve in known.items():
-        pairs = paired(known[baseline], curve) if name != baseline else None
-        if pairs is not None:
-            gains[name] = values[name][pairs] - values[baseline]
+        ours, theirs = shared_seeds(known[baseline], curve)
+        fewest = min(2, max(len(values[baseline]), len(values[name])))
+        if name != baseline and len(ours) >= fewest:
+            gains[name] = values[name][theirs] - values[baseline][ours]
     return EqualAmounts(axis, amounts, values, gains)
 
 

@@ -11,6 +11,7 @@ from verl_pods_cero.reports.accuracy import Curve
 from verl_pods_cero.reports.drawing import (
     COLOURS,
     Image,
+    Places,
     canvas,
     draw_line,
     fit_lines,
@@ -28,9 +29,6 @@ from verl_pods_cero.reports.time_shares import OTHER, PARTS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-Places = Mapping[str, int]
-"""The place of each group in the report, which gives it its colour and marker in every figure."""
 
 _PART_STYLES = {
     "generation": (COLOURS[0], None),
@@ -114,8 +112,8 @@ def draw_shares(axes: Axes, shares: Mapping[str, Mapping[str, float]]) -> None:
 
 
 def ratios_figure(found: Sequence[Milestone], baseline: str, goal: float, places: Places) -> Image | None:
-    """Draw how many times less each group needs than the baseline, or nothing if no group has a ratio."""
-    compared = [one for one in found if one.ratios]
+    """Draw how many times less each group needs than the baseline, or nothing if no group has a finite ratio."""
+    compared = [one for one in found if any(np.isfinite(ratio.value) for ratio in one.ratios.values())]
     axes_known = [axis for axis in ("wall_s", "rollouts") if any(axis in one.ratios for one in compared)]
     if not axes_known:
         return None

@@ -6,12 +6,14 @@ import os
 from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
-from verl_pods_cero.errors import OptionError, nearest
-from verl_pods_cero.reports.runs import FAILED, SEED_IN_NAME, Run, without_seed
+from verl_pods_cero.reports.log_files import Log
+from verl_pods_cero.reports.quantities import GENERATED, KEPT
+from verl_pods_cero.reports.runs import FAILED, FINISHED, INCOMPLETE, SEED_IN_NAME, Run, without_seed
 
-# Names and places do not make another experiment of a run.
+# Places do not make another experiment of a run; its name does, without the seed in it.
 _PLACES = ("trainer.default_local_dir", "trainer.rollout_data_dir", "trainer.validation_data_dir", "quickstart.folder")
 
 IN_NAME = "in the name"
@@ -30,20 +32,27 @@ class Group:
     name: str
     runs: tuple[Run, ...]
 
-    @property
+    @cached_property
     def drawn(self) -> tuple[Run, ...]:
-        """The runs that figures and means are made of: those with records, and no failed one beside another."""
+        """The runs that figures and means are made of: those with records that came as far as the others.
+
+        Left out are failed ones beside others, incomplete ones beside finished ones, and other unfinished ones whose
+        last validation is before half of the latest: means are taken at the validations that all runs had.
+        """
         logged = tuple(run for run in self.runs if run.log.records)
-        return tuple(run for run in logged if run.status != FAILED) or logged
+        short = (FAILED, INCOMPLETE) if any(run.status == FINISHED for run in logged) else (FAILED,)
+        runs = tuple(run for run in logged if run.status not in short) or logged
+        latest = max((_last(run.log) for run in runs), default=0)
+        return tuple(run for run in runs if run.status == FINISHED or 2 * _last(run.log) >= latest)
 
     @property
     def is_plain(self) -> bool:
-        """Whether nothing of this plugin is in its logs."""
-        return not any(name.startswith(("pods/", "cero/")) for run in self.drawn for name in run.log.names)
+        """Whether its logs have nothing of PODS and CERO: numbers of rollouts may be there, if all were kept."""
+        return all(_is_plain(run.log) for run in self.drawn)
 
 
 def group_runs(runs: Sequence[Run]) -> list[Group]:
-    """Group runs by the name they were given, or by all options but seeds, names and places."""
+    """Group runs by the name they were given, or by all options but seeds and places."""
     members: dict[Hashable, list[Run]] = {}
     for run in runs:
         members.setdefault(_identity(run), []).append(run)
@@ -51,21 +60,15 @@ def group_runs(runs: Sequence[Run]) -> list[Group]:
     return [Group(name, tuple(group)) for name, group in zip(names, members.values(), strict=True)]
 
 
-def choose_baseline(groups: Sequence[Group], name: str | None) -> Group | None:
-    """Return the group named, or the first without PODS and CERO, or the first with records; None if none has any.
+def _last(log: Log) -> int:
+    """Return the step of the last validation of a log with records, or its last step where it has none."""
+    return next((record.step for record in reversed(log.records) if record.is_validation), log.records[-1].step)
 
-    Raises:
-        OptionError: no group has that name, or it has no records.
-    """
-    drawn = [group for group in groups if group.drawn]
-    if name is None:
-        return next((group for group in drawn if group.is_plain), drawn[0] if drawn else None)
-    for group in drawn:
-        if group.name == name:
-            return group
-    raise OptionError(
-        "--baseline", "must be the name of a group with a log", name, nearest(name, [g.name for g in drawn])
-    )
+
+def _is_plain(log: Log) -> bool:
+    counted = (record.values for record in log.records if GENERATED in record.values and KEPT in record.values)
+    ours = {name for name in log.names if name.startswith(("pods/", "cero/"))}
+    return ours <= {GENERATED, KEPT} and all(values[KEPT] >= values[GENERATED] for values in counted)
 
 
 def seeds_of(run: Run) -> dict[str, str]:

@@ -16,6 +16,9 @@ from verl_pods_cero.errors import OptionError
 
 Floats = npt.NDArray[np.float64]
 
+VALIDATION = "val-"
+"""What the names of verl's validation metrics begin with."""
+
 
 @dataclass(frozen=True)
 class Record:
@@ -31,7 +34,12 @@ class Record:
         >>> Record(0, {"val-core/sums/acc/mean@1": 0.5}).is_training
         False
         """
-        return any(not name.startswith("val-") for name in self.values)
+        return any(not name.startswith(VALIDATION) for name in self.values)
+
+    @property
+    def is_validation(self) -> bool:
+        """Whether a validation was logged, be it with a training step or before it."""
+        return any(name.startswith(VALIDATION) for name in self.values)
 
 
 @dataclass(frozen=True)

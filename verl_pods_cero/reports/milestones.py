@@ -25,9 +25,11 @@ class Ratio:
     """The baseline's amount over a group's: above 1 the group needs less.
 
     Attributes:
-        value: from the mean curves; 0 where the group's does not get there.
+        value: from the mean curves; 0 where the group's does not get there, infinite where the group's does and the
+            baseline's does not.
         low: lower end of its 95 % interval, the percentile bootstrap over seeds, which draws the target anew as
-            well; 0 where the group may not reach the target; NaN with fewer than `FEWEST_SEEDS` on a side.
+            well; 0 where the group may not reach the target; NaN with fewer than `FEWEST_SEEDS` on a side, and of an
+            infinite value.
         high: upper end.
     """
 
@@ -44,7 +46,8 @@ class Milestone:
         group: its name.
         best: the highest mean accuracy over seeds.
         spent: amount by axis at the first validation whose mean accuracy is at least the target; empty if none is.
-        ratios: by axis; none of an axis that either side did not log, and none of a group that began at the target.
+        ratios: by axis; none of an axis that either side did not log, of a group that began at a target which the
+            baseline came to, nor where neither gets there.
     """
 
     group: str
@@ -82,6 +85,8 @@ def milestones(curves: Mapping[str, Curve], baseline: str, goal: float | None = 
 def _ratio(base: Curve, curve: Curve, axis: str, goal: float | None) -> Ratio | None:
     everyone = np.arange(len(base.runs))[None], np.arange(len(curve.runs))[None]
     value = float(_ratios(base, curve, axis, goal, *everyone)[0])
+    if np.isinf(value) and goal is not None and base.mean.max() < goal:
+        return Ratio(value, float("nan"), float("nan"))
     if not np.isfinite(value):
         return None
     low = high = float("nan")
@@ -126,9 +131,15 @@ def _draws(base: Curve, curve: Curve) -> tuple[Indices, Indices]:
 
 def paired(base: Curve, curve: Curve) -> Indices | None:
     """Return the position in `curve` of each seed of `base`, or None unless both have the same seeds, once each."""
+    ours, theirs = shared_seeds(base, curve)
+    return theirs if len(ours) == len(base.runs) == len(curve.runs) else None
+
+
+def shared_seeds(base: Curve, curve: Curve) -> tuple[Indices, Indices]:
+    """Return the positions, in each of two curves, of the seeds that both have once, in the order of the first."""
     ours, theirs = ([seeds_of(run) for run in one.runs] for one in (base, curve))
     names = sorted(set.intersection(*(set(seeds) for seeds in (*ours, *theirs))))
     keys, others = ([tuple(seeds[name] for name in names) for seeds in side] for side in (ours, theirs))
-    if set(keys) != set(others) or len(set(keys)) != len(keys) or len(keys) != len(others):
-        return None
-    return np.array([others.index(key) for key in keys])
+    both = [key for key in keys if keys.count(key) == others.count(key) == 1]
+    first, second = (np.array([side.index(key) for key in both], dtype=np.int64) for side in (keys, others))
+    return first, second

@@ -20,6 +20,7 @@ AXES: Mapping[str, str] = {
 """What accuracy is drawn against, by the name it has in tables; those that end in _s are in seconds."""
 
 STEP_SECONDS, VALIDATION_SECONDS, TOKENS = "timing_s/step", "timing_s/testing", "perf/total_num_tokens"
+GENERATED, KEPT = "pods/rollouts_generated", "pods/rollouts_kept"
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ def _total(column: Floats) -> Floats:
 def _rollouts(run: Run) -> tuple[Floats, str]:
     """Return the rollouts generated in each record's step, and where the number was found."""
     records = run.log.records
-    names = ("pods/rollouts_generated", "cero/rollouts")
+    names = (GENERATED, "cero/rollouts")
     logged = [name for name in names if name in run.log.names]
     if logged:
         values = [next((record.values[name] for name in logged if name in record.values), np.nan) for record in records]
@@ -86,7 +87,7 @@ def _rollouts(run: Run) -> tuple[Floats, str]:
 
 
 def _updated(run: Run, generated: Floats) -> float | None:
-    _, kept = run.log.series("pods/rollouts_kept")
+    _, kept = run.log.series(KEPT)
     if len(kept):
         return float(kept.sum())
     return None if np.isnan(generated).all() else float(np.nansum(generated))

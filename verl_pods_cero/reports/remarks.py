@@ -22,6 +22,7 @@ def remarks(groups: Sequence[Group], measure: Measure, lines: Mapping[str, Curve
             for remark in _of_run(run):
                 where.setdefault((group.name, remark), []).append(run.log.path)
     sentences = [f"{name} {remark} ({some(paths, 3)})." for (name, remark), paths in where.items()]
+    sentences += [one for group in groups for one in _left_out(group)]
     drawn = [group for group in groups if group.drawn] if lines else []  # without any, all else says so
     return sentences + [one for group in drawn for one in _validations(group, measure, lines)]
 
@@ -30,6 +31,15 @@ def resumed(lines: Mapping[str, Curve]) -> list[str]:
     """Name the groups whose logs begin in the middle: every comparison of amounts is in their favour."""
     names = ", ".join(name for name, one in lines.items() if any(run.log.begins_late for run in one.runs))
     return [f"Not comparable: {names}. What was spent before the log's first step is not known."] if names else []
+
+
+def _left_out(group: Group) -> list[str]:
+    drawn = {id(run) for run in group.drawn}
+    paths = [run.log.path for run in group.runs if run.log.records and id(run) not in drawn]
+    if not paths:
+        return []
+    why = "which did not finish, or came less than half as far as another"
+    return [f"{group.name} is shown without {len(paths)} of its {len(group.runs)} runs, {why} ({some(paths, 3)})."]
 
 
 def _validations(group: Group, measure: Measure, lines: Mapping[str, Curve]) -> list[str]:

@@ -147,10 +147,11 @@ def equal_amounts_table(found: EqualAmounts, baseline: str) -> Table:
     rows = []
     for name, values in found.accuracy.items():
         gains = found.gain.get(name)
+        seeds = max(len(values), len(found.accuracy[baseline]))
         cells = []
         for column in range(len(found.amounts)):
             cells.append(_mean(values[:, column], accuracy))
-            cells.append(NOTHING if gains is None else _mean(gains[:, column], _signed, accuracy))
+            cells.append(NOTHING if gains is None else _gain(gains[:, column], seeds))
         rows.append((_marked(name, baseline), *cells))
     return Table(f"Accuracy at the same {AXES[found.axis]}", tuple(header), tuple(rows))
 
@@ -193,12 +194,27 @@ def _mean(values: Sequence[float] | Floats, write: Writer, write_spread: Writer 
     return f"{write(mean)} ± {spread}"
 
 
+def _gain(differences: Floats, seeds: int) -> str:
+    """Write a mean difference, and over how many seeds it is where that is not all of them.
+
+    >>> _gain(np.array([0.25, 0.25]), 2), _gain(np.array([0.25, 0.25]), 3), _gain(np.array([0.25, np.nan]), 3)
+    ('+0.250', '+0.250 over 2 seeds', '–')
+    """
+    cell = _mean(differences, _signed, accuracy)
+    return cell if cell == NOTHING or len(differences) == seeds else f"{cell} over {len(differences)} seeds"
+
+
 def _ratio(ratio: Ratio) -> str:
     """Write a ratio and its interval.
 
-    >>> _ratio(Ratio(1.7, 1.25, 2.0)), _ratio(Ratio(1.7, 0.0, 2.0)), _ratio(Ratio(1.7, float("nan"), float("nan")))
+    >>> nan = float("nan")
+    >>> _ratio(Ratio(1.7, 1.25, 2.0)), _ratio(Ratio(1.7, 0.0, 2.0)), _ratio(Ratio(1.7, nan, nan))
     ('1.70 (1.25 to 2.00)', '1.70 (not reached to 2.00)', '1.70')
+    >>> _ratio(Ratio(float("inf"), nan, nan))
+    'not reached by the baseline'
     """
+    if math.isinf(ratio.value):
+        return "not reached by the baseline"
     value, low, high = ("not reached" if end == 0 else f"{end:.2f}" for end in (ratio.value, ratio.low, ratio.high))
     if math.isnan(ratio.low):
         return value

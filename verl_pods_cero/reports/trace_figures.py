@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from verl_pods_cero.reports.drawing import COLOURS, Image, canvas, draw_line, fit_lines, from_to, image, share_legend
+from verl_pods_cero.reports.drawing import (
+    COLOURS,
+    Image,
+    Places,
+    canvas,
+    draw_line,
+    fit_lines,
+    from_to,
+    image,
+    share_legend,
+)
 from verl_pods_cero.reports.groups import Group
 from verl_pods_cero.reports.traces import Trace, effective_prompt_ratio, logged, trace, traces
-
-Places = Mapping[str, int]
 
 _NAMES = ("cero/exposures_p10", "cero/exposures_p50", "cero/exposures_p90")
 

@@ -19,6 +19,7 @@ _ANSWER_LINE = re.compile(
     r"(?:^[^\w\n]*answer|\bAnswer|\bANSWER|\b[Ff]inal answer)[*_]*\s*:[*_\s]*([^\n]+)", re.MULTILINE
 )
 _BOX_TOKENS = re.compile(r"\\(?:boxed|fbox)\s*(?:\{|(?P<word>[^\s{}$\\]+))|(?P<escaped>\\[\\{}])|[{}]")
+_NUMERAL = re.compile(r"-?[0-9.,]+")
 _NUMBER = re.compile(r"[+-]?(?:(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d*)?|\.\d+)")
 
 
@@ -92,6 +93,18 @@ def canonical_number(text: str) -> str | None:
     if "." in plain:
         plain = plain.rstrip("0").rstrip(".")
     return "0" if plain in ("-0", "") else plain
+
+
+def last_number(text: str) -> str | None:
+    """Return the last number of a text as `canonical_number` does, or None where the last numeral is none.
+
+    A full stop or a comma that follows it is punctuation.
+
+    >>> [last_number(t) for t in ("so $18.00.", "18 eggs, sold daily", "it is 1,2", "none")]
+    ['18', '18', None, None]
+    """
+    numerals = [token for token in _NUMERAL.findall(text) if any(map(str.isdigit, token))]
+    return canonical_number(numerals[-1].rstrip(".,")) if numerals else None
 
 
 def _last_boxed(text: str) -> tuple[int, str] | None:

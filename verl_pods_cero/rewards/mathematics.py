@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from verl_pods_cero.rewards.answers import (
     NO_ANSWER,
     answer_block,
@@ -12,6 +14,9 @@ from verl_pods_cero.rewards.answers import (
 
 # Characters. The longest reference of MATH has under 200; a whole essay in an <answer> block costs seconds.
 _LONGEST = 1000
+
+# MATH's normalisation takes `\text{ ...` for a unit, and drops it: of "5\text{ or }6" it would leave 5.
+_SEVERAL = re.compile(r"\\text\s*\{\s*(?:or|and)\b")
 
 
 def score_expression(response: str, ground_truth: str, timeout: float, processes: int) -> tuple[bool, str]:
@@ -44,7 +49,8 @@ def score_expression(response: str, ground_truth: str, timeout: float, processes
 
     from verl_pods_cero.rewards.math_process import equivalent
 
-    same = is_equiv(candidate, ground_truth)
+    several = _SEVERAL.search(candidate) or _SEVERAL.search(ground_truth)
+    same = not several and is_equiv(candidate, ground_truth)
     return same or equivalent(ground_truth, candidate, timeout=timeout, processes=processes), candidate
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from verl_pods_cero.reports.drawing import COLOURS
 from verl_pods_cero.simulation.csv_files import STRETCHES, per_prompt, pooled_calibration
 from verl_pods_cero.simulation.filters import RULES
 from verl_pods_cero.simulation.measures import DIFFICULTY
@@ -17,13 +18,13 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Okabe and Ito's colours, which the colour-blind can tell apart.
-_COLOURS = ("#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C564B", "#999933", "#AA4499")
+_BLUE, _RED, _GREEN, _PINK, _BLACK, _SKY, _ORANGE = COLOURS
+_COLOURS = (_BLUE, _GREEN, _PINK, _ORANGE, _SKY, "#8C564B", "#999933", "#AA4499")
 _STYLES: dict[str, dict[str, Any]] = {
     "uniform": {"color": "#555555"},
     "random_matched": {"color": "#999999", "linestyle": "--"},
-    "cero": {"color": "#D55E00", "linewidth": 2.2},
-    "offline_optimum": {"color": "black", "linestyle": ":"},
+    "cero": {"color": _RED, "linewidth": 2.2},
+    "offline_optimum": {"color": _BLACK, "linestyle": ":"},
 }
 
 
@@ -119,7 +120,10 @@ def _filters(summary: Summary) -> Figure:
             values = [[one.filters[rule, keep][measure] for one in summary.results[player]] for player, keep in choices]
             errors = np.std(values, axis=1, ddof=1) if len(values[0]) > 1 else None
             axes.bar(offset, np.mean(values, axis=1), 0.2, yerr=errors, label=rule, color=_COLOURS[number])
-    generated = [summary.results[player][0].filters[RULES[0], keep]["variance_generated"] for player, keep in choices]
+    generated = [
+        np.mean([one.filters[RULES[0], keep]["variance_generated"] for one in summary.results[player]])
+        for player, keep in choices
+    ]
     left.hlines(generated, places - 0.45, places + 0.45, color="black", linestyle="--", label="all generated")
     for axes in (left, right):
         axes.set_xticks(places, [f"{player}\nkeep {keep}" for player, keep in choices])

@@ -1,0 +1,43 @@
+"""Groups: the values of each prompt's rollouts, as a table with a mask of those that exist."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+Mask = npt.NDArray[np.bool_]
+
+
+def zero_variance(values: Floats, mask: Mask) -> Mask:
+    """Return which groups hold one value only, shape (B,).
+
+    Args:
+        values: shape (B, n).
+        mask: entries that exist, shape (B, n).
+
+    >>> zero_variance(np.array([[1.0, 1.0], [0.0, 1.0]]), np.ones((2, 2), bool)).tolist()
+    [True, False]
+    """
+    high = np.where(mask, values, -np.inf).max(axis=1, initial=-np.inf)
+    low = np.where(mask, values, np.inf).min(axis=1, initial=np.inf)
+    return np.asarray(high <= low)
+
+
+def variances(values: Floats, mask: Mask) -> Floats:
+    """Return the variance of each group, shape (B,); 0 of a group without entries.
+
+    Formula:
+        (1/m) sum over i of (v_i - mean)^2, over the m entries that exist.
+
+    Args:
+        values: shape (B, n).
+        mask: entries that exist, shape (B, n).
+
+    >>> variances(np.array([[0.0, 1.0, 9.0]]), np.array([[True, True, False]])).tolist()
+    [0.25]
+    """
+    counts = np.maximum(mask.sum(axis=1), 1)
+    means = np.where(mask, values, 0.0).sum(axis=1) / counts
+    squares = np.where(mask, values - means[:, None], 0.0) ** 2
+    return np.asarray(squares.sum(axis=1) / counts)

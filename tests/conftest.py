@@ -37,7 +37,7 @@ def repository() -> Path:
 @pytest.fixture(scope="session")
 def data_file(tmp_path_factory: pytest.TempPathFactory) -> str:
     path = tmp_path_factory.mktemp("data") / "rows.parquet"
-    pd.DataFrame([ROW] * 4).to_parquet(path)
+    pd.DataFrame([ROW] * 32).to_parquet(path)
     return str(path)
 
 

@@ -137,6 +137,35 @@ def test_a_step_that_keeps_nothing_is_skipped_and_the_run_goes_on(train, tmp_pat
     assert "step 1 kept none of its rollouts and makes no update; the run goes on" in run.output
 
 
+@pytest.mark.slow
+def test_a_step_whose_rollouts_all_fail_makes_no_update_and_the_run_goes_on(train, tmp_path):
+    # 8 prompts of 8 rollouts: the first step's 64 calls fail, and later every 16th returns no number.
+    scorer = tmp_path / "scorer.py"
+    scorer.write_text(
+        "from pathlib import Path\n"
+        "CALLS = Path(__file__).with_name('calls')\n"
+        "def compute_score(data_source, solution_str, ground_truth, extra_info=None):\n"
+        "    with CALLS.open('a') as file:\n"
+        "        file.write('x')\n"
+        "    number = CALLS.stat().st_size\n"
+        "    if number <= 64:\n"
+        "        raise RuntimeError('the sandbox is down')\n"
+        "    return float('nan') if number % 16 == 0 else float(number % 2)\n"
+    )
+    run = train(
+        f"reward.custom_reward_function.path={scorer}",
+        "trainer.total_training_steps=2",
+    ).check()
+    assert "every rollout of step 1 failed: no update" in run.output
+    first, second = run.steps
+    assert "actor/grad_norm" not in first
+    assert (first["pods/update_skipped"], second["pods/update_skipped"]) == (1.0, 0.0)
+    assert second["pods/rollouts_unscored"] == 4
+    assert second["pods/rollouts_generated"] == 60
+    assert second["actor/grad_norm"] > 0
+    assert "4 of 64 rollouts" in run.output
+
+
 def test_a_killed_and_resumed_run_makes_the_allocation_that_it_would_have_made(train, tmp_path):
     dump = tmp_path / "rollouts"
     run = (

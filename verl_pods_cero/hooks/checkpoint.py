@@ -38,7 +38,7 @@ def state_header(options: AllocatorOptions, settings: AllocatorSettings, dataset
 
 def _rows(dataset: Any, prompt_key: str) -> Iterator[bytes]:
     """Yield what identifies each row: its prompt and its answer, or only that there is one."""
-    frame = getattr(dataset, "dataframe", None)
+    frame: Any = getattr(dataset, "dataframe", None)
     if prompt_key not in getattr(frame, "column_names", ()):
         yield from (b"" for _ in range(len(dataset)))
         return

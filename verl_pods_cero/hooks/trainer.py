@@ -76,7 +76,7 @@ class PodsCeroMixin(EmptyStepsMixin):
 
     def _submit_batch_to_rollout(self, batch: Any) -> int:
         self._submitted.extend(list(batch["uid"]))
-        return super()._submit_batch_to_rollout(batch)
+        return int(super()._submit_batch_to_rollout(batch))
 
     def _balance_batch(self, batch: KVBatchMeta, metrics: dict[str, Any], **kwargs: Any) -> KVBatchMeta:
         self._balanced = True
@@ -187,6 +187,8 @@ class PodsCeroMixin(EmptyStepsMixin):
             metrics.update({f"timing_s/{name}": seconds for name, seconds in timing_raw.items()})
         metrics.update(self._step_allocation_metrics())
         if (step := self._filter_step) is None:
+            if self._filter is not None:  # no rollout came back, or none had a value
+                metrics.update({"pods/update_skipped": 1.0, "pods/rollouts_unscored": float(self._unscored)})
             return
         n_gpus, plain = self._get_n_gpus_for_throughput(), not self.config.algorithm.use_kl_in_reward
         metrics.update(dashboard_metrics(step.rollouts, timing_raw, n_gpus, rewards_are_scores=plain))

@@ -209,13 +209,14 @@ def _ratio(ratio: Ratio) -> str:
 
     >>> nan = float("nan")
     >>> _ratio(Ratio(1.7, 1.25, 2.0)), _ratio(Ratio(1.7, 0.0, 2.0)), _ratio(Ratio(1.7, nan, nan))
-    ('1.70 (1.25 to 2.00)', '1.70 (not reached to 2.00)', '1.70')
-    >>> _ratio(Ratio(float("inf"), nan, nan))
-    'not reached by the baseline'
+    ('1.70 (1.25 to 2.00)', '1.70 (0 to 2.00)', '1.70')
+    >>> _ratio(Ratio(float("inf"), nan, nan)), _ratio(Ratio(0.0, 0.0, 0.0))
+    ('not reached by the baseline', 'not reached')
     """
     if math.isinf(ratio.value):
         return "not reached by the baseline"
-    value, low, high = ("not reached" if end == 0 else f"{end:.2f}" for end in (ratio.value, ratio.low, ratio.high))
-    if math.isnan(ratio.low):
+    value = f"{ratio.value:.2f}" if ratio.value else "not reached"
+    if math.isnan(ratio.low) or not ratio.high:
         return value
-    return f"{value} ({low} to {high if math.isfinite(ratio.high) else 'no end'})"
+    low = f"{ratio.low:.2f}" if ratio.low else "0"
+    return f"{value} ({low} to {f'{ratio.high:.2f}' if math.isfinite(ratio.high) else 'no end'})"

@@ -37,7 +37,8 @@ SPREAD = (
 INTERVAL = (
     "A group gets there at its first validation whose mean accuracy over seeds is at least the target; nothing is "
     "interpolated. Intervals are 95 % percentile bootstraps over seeds, by the same draws where both sides have the "
-    f"same seeds; one that begins at 0 includes not getting there. They take at least {FEWEST_SEEDS} seeds on each side."
+    "same seeds; one that begins at 0 includes not getting there. "
+    f"They take at least {FEWEST_SEEDS} seeds on each side."
 )
 DRAWN_TARGET = "The target is drawn anew as well."
 EQUAL = (

@@ -11,9 +11,10 @@ from verl_pods_cero.config import BASE_MODES, ROOT, AllocatorOptions, FilterOpti
 from verl_pods_cero.core.allocators import create_allocator, resolve_allocator
 from verl_pods_cero.core.ledger import BudgetedAllocator
 from verl_pods_cero.core.selection import keep_count, resolve_rule, select
-from verl_pods_cero.data_files import check_data_files, check_loader_batches, data_paths, training_rows
+from verl_pods_cero.data_files import check_data_files, check_loader_batches, training_rows
 from verl_pods_cero.errors import OptionError, nearest
 from verl_pods_cero.ranks import data_parallel_size
+from verl_pods_cero.reward_values import check_rewards
 from verl_pods_cero.update_shape import UpdateShape, update_shape
 
 if TYPE_CHECKING:
@@ -45,12 +46,11 @@ def validate(config: DictConfig, *, use_critic: bool, use_reference: bool) -> Po
     check_data_files(config)
     if not options.allocator.enable or options.allocator.candidates == "loader":
         check_loader_batches(config)
-    _check_rewards(config)
+    check_rewards(config, options)
     _check_mini_batches(config, use_critic=use_critic)
     shape = update_shape(config, use_critic=use_critic, use_reference=use_reference)
     if options.filter.enable or options.allocator.enable:
         _check_rollouts(config)
-        _check_reward_model(config, options)
         _check_critic_ranks(config, use_critic=use_critic)
     if options.filter.enable:
         _check_filter(config, options.filter, shape)
@@ -91,6 +91,8 @@ def _check_trainer(config: DictConfig) -> None:
 
 def _check_mini_batches(config: DictConfig, *, use_critic: bool) -> None:
     prompts = config.data.train_batch_size
+    if prompts < 1:
+        raise OptionError("data.train_batch_size", "must be at least 1", prompts, "use 64")
     sizes = {"actor_rollout_ref.actor.ppo_mini_batch_size": config.actor_rollout_ref.actor.ppo_mini_batch_size}
     if use_critic:
         sizes["critic.ppo_mini_batch_size"] = config.critic.ppo_mini_batch_size
@@ -98,27 +100,6 @@ def _check_mini_batches(config: DictConfig, *, use_critic: bool) -> None:
         if size < 1 or prompts % size:
             divisors = ", ".join(str(d) for d in range(1, prompts + 1) if prompts % d == 0)
             raise OptionError(option, f"must divide data.train_batch_size={prompts}", size, f"use one of {divisors}")
-
-
-def _check_reward_model(config: DictConfig, options: PodsCeroOptions) -> None:
-    """Refuse keys of the scorer where a reward model scores on the driver: it reports a reward and nothing else."""
-    model = config.reward.reward_model
-    if not model.enable or model.enable_resource_pool:
-        return
-    keys = {}
-    if options.filter.enable:
-        keys["filter.ranking_key"] = options.filter.ranking_key
-    if options.allocator.enable:
-        keys["allocator.success_key"] = options.allocator.success_key
-    for name, key in keys.items():
-        if key != "reward":
-            raise OptionError(
-                f"{ROOT}.{name}",
-                "must be reward where a colocated reward model scores (reward.reward_model.enable=true)",
-                key,
-                "set it to reward (an allocator then needs success_threshold), or give the reward model GPUs of its "
-                "own: reward.reward_model.enable_resource_pool=true",
-            )
 
 
 def _check_critic_ranks(config: DictConfig, *, use_critic: bool) -> None:
@@ -137,10 +118,10 @@ def _check_critic_ranks(config: DictConfig, *, use_critic: bool) -> None:
 
 def _check_rollouts(config: DictConfig) -> None:
     rollouts = config.actor_rollout_ref.rollout.n
-    if rollouts < 2:
+    if not isinstance(rollouts, int) or rollouts < 2:
         raise OptionError(
             "actor_rollout_ref.rollout.n",
-            f"must be at least 2 while {ROOT}.filter or {ROOT}.allocator is enabled",
+            f"must be a whole number, at least 2, while {ROOT}.filter or {ROOT}.allocator is enabled",
             rollouts,
             "generate more rollouts a prompt, such as 16",
         )
@@ -243,14 +224,3 @@ def _check_allocator(config: DictConfig, options: AllocatorOptions) -> None:
         rule = f"needs an allocator that keeps pass rates, and {options.name} does not"
         fix = "set it to false, or derive the class from verl_pods_cero.core.ledger.BudgetedAllocator"
         raise OptionError(f"{ROOT}.allocator.dump_prompts", rule, True, fix)
-
-
-def _check_rewards(config: DictConfig) -> None:
-    """Refuse what our own reward function could not score: verl takes a scorer that raises for a failed rollout."""
-    reward = config.reward.custom_reward_function
-    if reward.path != "pkg://verl_pods_cero.rewards":
-        return
-    from verl_pods_cero.rewards import check_setup
-
-    files = data_paths(config.data.train_files) + data_paths(config.data.val_files)
-    check_setup(files, **(reward.get("reward_kwargs") or {}))

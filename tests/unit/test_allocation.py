@@ -89,6 +89,11 @@ def test_an_allocator_of_ones_own_says_its_group_sizes_or_inherits_them():
     }
 
 
+def test_an_allocator_that_cannot_be_built_is_refused():
+    with pytest.raises(OptionError, match=r"pods_cero.allocator.name must name a class that can be built"):
+        create_allocator("tests.unit.test_allocation:Own", AllocatorSettings(8, 64, 4, 2))
+
+
 def test_more_prompts_than_were_planned_are_refused():
     planner = make_planner("uniform")
     planner.prepare()

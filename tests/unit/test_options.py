@@ -13,6 +13,7 @@ from verl_pods_cero.ranks import data_parallel_size
 from verl_pods_cero.validation import validate
 
 FILTER = "pods_cero.filter."
+SCORER = "reward.custom_reward_function."
 
 
 def check(config):
@@ -101,6 +102,21 @@ BAD = [
         {"reward.reward_model.enable": True, FILTER + "ranking_key": "acc"},
         [FILTER + "ranking_key", "must be reward", "enable_resource_pool=true"],
     ),
+    (
+        "a scorer that is not there",
+        {
+            "reward.custom_reward_function.path": "pkg://verl_pods_cero.rewards",
+            "reward.custom_reward_function.name": "compute_scor",
+        },
+        ["reward.custom_reward_function must lead to a function", "compute_scor"],
+    ),
+    (
+        "a key that our scorer does not report",
+        {SCORER + "path": "pkg://verl_pods_cero.rewards", FILTER + "ranking_key": "accc"},
+        [FILTER + "ranking_key", "did you mean 'acc'"],
+    ),
+    ("half a rollout", {"actor_rollout_ref.rollout.n": 64.5}, ["actor_rollout_ref.rollout.n", "whole number", "64.5"]),
+    ("no prompts", {"data.train_batch_size": -1}, ["data.train_batch_size", "at least 1", "-1"]),
     ("no file", {"data.train_files": "/none/train.parquet"}, ["data.train_files", "/none/train.parquet"]),
 ]
 

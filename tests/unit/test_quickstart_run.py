@@ -148,6 +148,12 @@ def test_a_run_that_makes_no_table_says_why_in_one_line_and_ends_well(trained, c
     assert error.startswith("no table: ") and error.endswith(f"{why}\n") and error.count("\n") == 1
 
 
+@pytest.mark.parametrize("flag", ["--config-name=cero_cpu", "-cn=cero_cpu"])
+def test_another_recipe_is_refused_with_the_command_that_runs_it(flag, capsys):
+    assert run.run([flag, "quickstart.seed=1"]) == 2
+    assert "python -m verl.trainer.main_ppo --config-name=<recipe>" in capsys.readouterr().err
+
+
 def test_a_command_that_leaves_no_run_folder_ends_well(trained, monkeypatch, capsys):
     trained(None)
     monkeypatch.setattr(run, "run_and_leave_nothing", lambda _command: 0)

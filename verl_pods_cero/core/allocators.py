@@ -135,7 +135,12 @@ def create_allocator(name: str, settings: AllocatorSettings) -> Allocator:
 'unifrom'. Fix: did you mean 'uniform'? Known: cero, fixed_pacing, greedy_marginal, greso, knapsack, \
 random_matched, uniform.
     """
-    made = resolve_allocator(name)(settings)
+    kind = resolve_allocator(name)
+    try:
+        made = kind(settings)
+    except TypeError as error:
+        fix = "give it one argument, an AllocatorSettings"
+        raise OptionError(_OPTION, f"must name a class that can be built ({error})", name, fix) from error
     missing = sorted(part for part in _protocol_parts() if not hasattr(made, part))
     if missing:
         raise TypeError(f"{_OPTION}={name}: the class lacks {', '.join(missing)} of the Allocator protocol")

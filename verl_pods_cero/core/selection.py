@@ -136,7 +136,8 @@ def keep_count(n: int, keep: int | None = None, keep_fraction: float | None = No
     """
     option, share = "pods_cero.filter.keep", "pods_cero.filter.keep_fraction"
     if (keep is None) == (keep_fraction is None):
-        raise OptionError(f"{option} or {share}", "must be set, one of them", (keep, keep_fraction), "null the other")
+        fix = f"set {option}={max(2, n // 4)}" if keep is None else "null the other"
+        raise OptionError(f"{option} or {share}", "must be set, one of them", (keep, keep_fraction), fix)
     if keep_fraction is not None:
         if n < 2 or not 0 < keep_fraction <= 1:
             raise OptionError(share, f"must be above 0, at most 1 (and n={n} at least 2)", keep_fraction, "use 0.25")

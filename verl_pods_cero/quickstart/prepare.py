@@ -128,14 +128,17 @@ def requested(options: DictConfig) -> Settings:
     """Read what a recipe's `quickstart` node asks for.
 
     Raises:
-        OptionError: give_up is not a share for each level of difficulty.
+        OptionError: the seed is none, or give_up is not a share for each level of difficulty.
     """
+    seed = options.seed
+    if not isinstance(seed, int) or seed < 0:
+        raise OptionError("quickstart.seed", "must be a whole number, not negative", seed, "use 0")
     levels = len(ModelSettings().give_up)
     shares = tuple(options.get("give_up") or ())
     if len(shares) != levels or not all(isinstance(g, (int, float)) and 0.0 <= g <= 1.0 for g in shares):
         rule, fix = f"must be {levels} numbers from 0 to 1", "one for each level of difficulty, from easy to hard"
         raise OptionError("quickstart.give_up", rule, list(shares), fix)
-    return Settings(seed=options.seed, model=ModelSettings(give_up=tuple(float(g) for g in shares)))
+    return Settings(seed=seed, model=ModelSettings(give_up=tuple(float(g) for g in shares)))
 
 
 class PrepareQuickstart(Callback):

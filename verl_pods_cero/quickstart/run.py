@@ -35,6 +35,11 @@ MULTIRUN = (
     f"Fix: python -m verl.trainer.main_ppo --config-name={RECIPE} -m ..., then verl-pods-cero report multirun/..."
 )
 
+OTHER_RECIPE = (
+    f"this command runs the recipe {RECIPE} alone. Fix: python -m verl.trainer.main_ppo --config-name=<recipe> ..., "
+    "then verl-pods-cero report outputs/..."
+)
+
 _FOLDER = "hydra.run.dir="
 
 PATIENCE_S = 10.0
@@ -67,10 +72,10 @@ def run(overrides: Sequence[str]) -> int:
     Ctrl-C reaches every process of the run, and none of them outlives this one.
 
     Args:
-        overrides: Hydra overrides for the recipe; `-h` prints the usage, and `-m` is refused.
+        overrides: Hydra overrides for the recipe; `-h` prints the usage; `-m` and another recipe are refused.
 
     Returns:
-        The exit status of the training command, also where its log makes no table; 2 for `-m`.
+        The exit status of the training command, also where its log makes no table; 2 for what is refused.
     """
     from verl_pods_cero.quickstart import summary
 
@@ -79,6 +84,8 @@ def run(overrides: Sequence[str]) -> int:
         return 0
     if {"-m", "--multirun"} & {*overrides}:
         return fail(MULTIRUN, BAD_USE)
+    if any(override.startswith(("--config-name", "-cn")) for override in overrides):
+        return fail(OTHER_RECIPE, BAD_USE)
     folder = run_folder(overrides)
     command = stock_command(folder, overrides)
     print("$ " + shlex.join(["python", *command[1:]]), flush=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from verl_pods_cero.config import ROOT, PodsCeroOptions
@@ -35,8 +36,18 @@ def check_rewards(config: DictConfig, options: PodsCeroOptions) -> None:
     check_setup(files, **(reward.get("reward_kwargs") or {}))
     known = ("reward", *RESULT_KEYS)
     for name, key in _value_keys(options).items():
-        if key not in known:
-            raise OptionError(name, "is no key of the scorer's reward_extra_info", key, nearest(key, known))
+        check_key(name, key, known)
+
+
+def check_key(option: str, key: str, known: Iterable[str]) -> None:
+    """Refuse a key that a scorer does not report.
+
+    Raises:
+        OptionError: the key is none of those known, with the nearest match.
+    """
+    names = tuple(known)
+    if key not in names:
+        raise OptionError(option, "is no key of the scorer's reward_extra_info", key, nearest(key, names))
 
 
 def _value_keys(options: PodsCeroOptions) -> dict[str, str]:

@@ -12,7 +12,7 @@ import transfer_queue as tq
 from transfer_queue import KVBatchMeta
 
 from verl_pods_cero.config import PodsCeroOptions
-from verl_pods_cero.errors import LOGGER, OptionError, nearest
+from verl_pods_cero.errors import LOGGER
 from verl_pods_cero.hooks.agent_loop import (
     OUTCOME,
     RANKING,
@@ -22,6 +22,7 @@ from verl_pods_cero.hooks.agent_loop import (
     rollout_values,
 )
 from verl_pods_cero.hooks.row_index import Floats, Ints, Mask, RowIndex
+from verl_pods_cero.reward_values import check_key
 
 logger = logging.getLogger(LOGGER)
 
@@ -133,9 +134,7 @@ def _refuse_values(batch: KVBatchMeta, index: RowIndex, column: Floats, option: 
     row = batch.keys[index.final_row[0]]
     data = tq.kv_batch_get(keys=[row], partition_id=batch.partition_id, select_fields=["extra_fields", "extra_info"])
     info = _extra_info(next(iter(data["extra_fields"])))
-    if key != "reward" and key not in info:
-        known = ["reward", *info]
-        raise OptionError(option, "is no key of the scorer's reward_extra_info", key, nearest(key, known))
+    check_key(option, key, ("reward", *info))
     about = f", extra_info {next(iter(data['extra_info']))}" if "extra_info" in data.keys() else ""  # noqa: SIM118
     raise ValueError(
         f"the scorer returned no finite {key} for any of {len(column)} rollouts of {len(index.uids)} prompts "

@@ -51,7 +51,8 @@ class RowIndex:
         """
         parts = [key.rsplit("_", 2) for key in keys]
         there = dict.fromkeys(uid for uid, _, _ in parts)
-        groups = {uid: number for number, uid in enumerate({**_among(submitted, there), **there})}
+        ordered_uids = dict.fromkeys([*(uid for uid in submitted if uid in there), *there])
+        groups = {uid: number for number, uid in enumerate(ordered_uids)}
         group = np.array([groups[uid] for uid, _, _ in parts], dtype=np.int64)
         session = np.array([int(part[1]) for part in parts], dtype=np.int64)
         row = np.array([int(part[2]) for part in parts], dtype=np.int64)
@@ -84,7 +85,3 @@ class RowIndex:
     def sessions(self, table: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Take the entries of a (B, n) table back to sessions, shape (S,)."""
         return table[self.group_of_session, self.place_in_group]
-
-
-def _among(uids: Iterable[str], there: dict[str, None]) -> dict[str, None]:
-    return {uid: None for uid in uids if uid in there}

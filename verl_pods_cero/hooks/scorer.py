@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 from verl.utils.import_utils import load_extern_object
@@ -9,6 +10,7 @@ from verl.utils.import_utils import load_extern_object
 from verl_pods_cero.errors import OptionError
 
 
+@cache  # a process checks its options more than once, and loading runs the user's file
 def check_scorer(path: str, name: str) -> None:
     """Load a reward function as verl's workers will, which find out when the engines are up.
 

@@ -144,6 +144,7 @@ class PodsCeroMixin(EmptyStepsMixin):
         )
 
     def _get_required_batch_multiple(self, dp_size: int) -> int:
+        # verl asks once a step, before its passes, and alone knows the ranks: the updates are of this shape
         self._shape = self._update_shape().fitted(self._step_rows, dp_size)
         return self._shape.multiple(dp_size)
 

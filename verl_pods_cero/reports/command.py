@@ -49,8 +49,7 @@ def _run(args: argparse.Namespace) -> None:
     require("report", ("matplotlib", "rich"))
     from verl_pods_cero import __version__
     from verl_pods_cero.reports import csv_files, page, terminal
-    from verl_pods_cero.reports.accuracy import choose_measure, curves
-    from verl_pods_cero.reports.baselines import choose_baseline
+    from verl_pods_cero.reports.accuracy import choose_measure
     from verl_pods_cero.reports.contents import sections
     from verl_pods_cero.reports.groups import group_runs
     from verl_pods_cero.reports.log_files import some
@@ -63,8 +62,7 @@ def _run(args: argparse.Namespace) -> None:
         print(f"note: left out, as they are no logs of verl's file logger: {some(others, 3)}", file=sys.stderr)
     groups = group_runs(runs)
     measure = choose_measure(runs, args.metric)
-    baseline = choose_baseline(groups, curves(groups, measure), args.baseline)
-    parts = sections(groups, measure, baseline, args.baseline is not None, args.target)
+    parts = sections(groups, measure, args.baseline, args.target)
     figures = _figures(args.figures, parts, overwrite=args.overwrite)
     terminal.show(parts)
     made = f"Made by verl-pods-cero {__version__}, {time.strftime('%Y-%m-%d %H:%M:%S %z')}."

@@ -10,7 +10,7 @@ import numpy as np
 
 from verl_pods_cero.reports import trace_figures
 from verl_pods_cero.reports.accuracy import Curve, Measure, curves, describe_measure
-from verl_pods_cero.reports.baselines import describe_baseline
+from verl_pods_cero.reports.baselines import choose_baseline, describe_baseline
 from verl_pods_cero.reports.drawing import Image, Places
 from verl_pods_cero.reports.equal_amounts import HELD_EQUAL, equal_amounts
 from verl_pods_cero.reports.figures import accuracy_figure, ratios_figure, shares_figure, sweep_figure
@@ -61,23 +61,26 @@ class Section:
 
 
 def sections(
-    groups: Sequence[Group], measure: Measure, baseline: Group | None, chosen: bool, goal: float | None = None
+    groups: Sequence[Group], measure: Measure, named: str | None = None, goal: float | None = None
 ) -> list[Section]:
     """Return the sections of a report.
 
     Args:
         groups: of runs, in the order of the report.
         measure: what accuracy is.
-        baseline: what the others are compared with; None if no run has a record.
-        chosen: the baseline was named on the command line.
+        named: the group that the others are compared with, where the user names one.
         goal: the accuracy to reach; the baseline's best where it is None.
+
+    Raises:
+        OptionError: no group has that name, or it has no records.
     """
     drawn = [group for group in groups if group.drawn]
     places = {group.name: place for place, group in enumerate(groups)}
-    found = results(groups, measure)
     lines = curves(drawn, measure)
+    baseline = choose_baseline(groups, lines, named)
+    found = results(groups, measure)
     return [
-        _runs(groups, found, lines, measure, describe_baseline(baseline, lines, chosen=chosen)),
+        _runs(groups, found, lines, measure, describe_baseline(baseline, lines, chosen=named is not None)),
         *_sweeps(found, places),
         _milestones(lines, baseline, goal, places),
         Section("Validation accuracy", images=[accuracy_figure(lines, places)])

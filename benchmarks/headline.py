@@ -19,11 +19,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-from verl_pods_cero.command_line import INTERRUPTED
 from verl_pods_cero.files import written_whole
 from verl_pods_cero.quickstart.run import run_and_leave_nothing
-from verl_pods_cero.reports.quantities import STEP_SECONDS, TOKENS, VALIDATION_SECONDS
-from verl_pods_cero.reports.time_shares import PARTS
+from verl_pods_cero.tools.command_line import INTERRUPTED
+from verl_pods_cero.tools.reports.quantities import STEP_SECONDS, TOKENS, VALIDATION_SECONDS
+from verl_pods_cero.tools.reports.time_shares import PARTS
 
 PROMPTS, SMALL, LARGE = 8, 4, 16
 

@@ -11,9 +11,9 @@ import sys
 
 import numpy as np
 
-from verl_pods_cero.core import scheduler
+from verl_pods_cero.core import duals
+from verl_pods_cero.core.duals import Constants
 from verl_pods_cero.core.pass_rates import PassRates
-from verl_pods_cero.core.scheduler import Constants
 from verl_pods_cero.core.utility import greedy_optimum, utility
 
 PROMPTS, PACE, N_MAX, SEEDS = 64, 32, 2, 5
@@ -28,11 +28,11 @@ def regret(rounds: int, capacity: int, seed: int) -> float:
     rates.b += seen * (1.0 - p)
     rates.refresh()
     c = Constants(PROMPTS, rounds, rounds * PACE, capacity, N_MAX)
-    state, z = scheduler.start(c, rates, seed), np.zeros(PROMPTS, dtype=np.int64)
+    state, z = duals.start(c, rates, seed), np.zeros(PROMPTS, dtype=np.int64)
     for _ in range(rounds):
-        decided = scheduler.plan(state)
+        decided = duals.plan(state)
         z[decided.indices] += decided.executed
-        scheduler.advance(state, decided)
+        duals.advance(state, decided)
     curvature = 4.0 * rates.q / c.share
     best = greedy_optimum(curvature, c.budget, c.cap)
     return float(utility(best, curvature).sum() - utility(z, curvature).sum()) * c.share

@@ -13,20 +13,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from verl_pods_cero.core import scheduler
+from verl_pods_cero.core import duals
+from verl_pods_cero.core.cero import Cero
+from verl_pods_cero.core.duals import Constants, SchedulerState
 from verl_pods_cero.core.pass_rates import PassRates
-from verl_pods_cero.core.primal_dual import Cero
-from verl_pods_cero.core.scheduler import Constants, SchedulerState
 from verl_pods_cero.core.settings import AllocatorSettings
 
 GROUP = 4
 
 
 def one_round(state: SchedulerState, wins: np.ndarray) -> None:
-    decided = scheduler.plan(state)
+    decided = duals.plan(state)
     n = decided.executed * GROUP
-    scheduler.observe(state, decided.indices, wins[: len(n)] * n // 8, n - wins[: len(n)] * n // 8)
-    scheduler.advance(state, decided)
+    duals.observe(state, decided.indices, wins[: len(n)] * n // 8, n - wins[: len(n)] * n // 8)
+    duals.advance(state, decided)
 
 
 def running_state(num_prompts: int, fresh: bool) -> SchedulerState:
@@ -39,7 +39,7 @@ def running_state(num_prompts: int, fresh: bool) -> SchedulerState:
         rates.a += rng.binomial(seen, rng.random(num_prompts))
         rates.b += np.maximum(0, seen + 2.0 - rates.a)
         rates.refresh()
-    state = scheduler.start(c, rates, seed=0)
+    state = duals.start(c, rates, seed=0)
     if not fresh:
         state.theta *= rng.random(num_prompts)
     return state

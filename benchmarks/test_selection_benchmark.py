@@ -13,7 +13,7 @@ from time import perf_counter
 import numpy as np
 import pytest
 
-from verl_pods_cero.core.selection import select
+from verl_pods_cero.core.pods import select
 
 SIZES = {"n64": (1024, 64, 16), "n512": (1024, 512, 32)}
 KINDS = ("continuous", "binary", "shaped")

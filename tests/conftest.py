@@ -46,7 +46,7 @@ def verl_config(data_file: str) -> DictConfig:
     """Verl's own configuration with our schema, composed once."""
     from hydra import compose, initialize_config_module
 
-    from verl_pods_cero.config import schema
+    from verl_pods_cero.options.schema import schema
 
     with initialize_config_module("verl.trainer.config", version_base=None):
         config = compose("ppo_trainer")

@@ -118,7 +118,7 @@ def test_a_recipe_fails_at_the_start_where_the_plugin_is_switched_off(python):
 
 
 def test_the_doctor_names_a_switched_off_plugin_and_the_fix(python):
-    code = "import sys; from verl_pods_cero.cli import main; sys.exit(main(['doctor']))"
+    code = "import sys; from verl_pods_cero.tools.cli import main; sys.exit(main(['doctor']))"
     healthy = python(code)
     assert healthy.returncode == 0, healthy.stdout + healthy.stderr
     assert "No problem found." in healthy.stdout

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from difflib import get_close_matches
 
 # Below verl's logger, which keeps its handler where another library takes over the root logger.
 LOGGER = "verl.pods_cero"
 
+_FIELD = re.compile(r"\{(\w+)\}")
+
 
 class OptionError(ValueError):
     """An option is wrong: the message names it, the rule, the value received and the fix.
+
+    A room raises it under the names of its own fields; one that calls these fields otherwise words it anew by
+    `option_names`. Other fields that the rule or the fix mentions stand in braces, as in "at least {n}".
 
     >>> raise OptionError("filter.keep", "must be at least 2", 1, "set it to 2 or more")
     Traceback (most recent call last):
@@ -19,8 +26,33 @@ class OptionError(ValueError):
     """
 
     def __init__(self, option: str, rule: str, received: object, fix: str) -> None:
-        super().__init__(f"{option} {rule}, got {received!r}. Fix: {fix.rstrip('.')}.")
-        self.option = option
+        self.option, self.rule, self.received, self.fix = option, rule, received, fix
+        super().__init__(f"{option} {_named(rule, {})}, got {received!r}. Fix: {_named(fix, {}).rstrip('.')}.")
+
+    def renamed(self, names: Mapping[str, str]) -> OptionError:
+        """Return the same error with fields under other names; a name that is not given stays."""
+        option, rule, fix = names.get(self.option, self.option), _named(self.rule, names), _named(self.fix, names)
+        return OptionError(option, rule, self.received, fix)
+
+
+def _named(text: str, names: Mapping[str, str]) -> str:
+    return _FIELD.sub(lambda field: names.get(field[1], field[1]), text)
+
+
+@contextmanager
+def option_names(names: Mapping[str, str]) -> Iterator[None]:
+    """Word option errors of the block under other names.
+
+    >>> with option_names({"n_max": "--n-max", "n": "--n"}):
+    ...     raise OptionError("n_max", "must be at least {n} (8)", 4, "raise it, or lower {n}")
+    Traceback (most recent call last):
+        ...
+    verl_pods_cero.errors.OptionError: --n-max must be at least --n (8), got 4. Fix: raise it, or lower --n.
+    """
+    try:
+        yield
+    except OptionError as error:
+        raise error.renamed(names) from error.__cause__
 
 
 class PluginError(RuntimeError):

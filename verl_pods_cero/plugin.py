@@ -70,7 +70,7 @@ def _extend_hydra(_module: ModuleType) -> None:
     from hydra.core.plugins import Plugins
     from hydra.plugins.search_path_plugin import SearchPathPlugin
 
-    from verl_pods_cero.config import SCHEMA_NAME, schema
+    from verl_pods_cero.options.schema import SCHEMA_NAME, schema
 
     class PodsCeroSearchPath(SearchPathPlugin):
         def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
@@ -84,7 +84,7 @@ def _wrap_validation(module: ModuleType) -> None:
     def ours(config: Any, use_reference_policy: bool, use_critic: bool) -> None:
         from omegaconf import OmegaConf
 
-        from verl_pods_cero.validation import validate
+        from verl_pods_cero.options.checks import validate
 
         if validate(config, use_critic=use_critic, use_reference=use_reference_policy) is not None:
             # Hydra's own resolvers, such as its output folder, answer in this process alone.

@@ -13,8 +13,8 @@ from hydra import compose, initialize_config_module
 from omegaconf import DictConfig
 
 from tests.conftest import ROW
-from verl_pods_cero.datasets.catalog import CATALOG
 from verl_pods_cero.plugin import recipes_folder
+from verl_pods_cero.tools.datasets.catalog import CATALOG
 
 FOLDER = Path(recipes_folder())
 RECIPES = sorted(path.stem for path in FOLDER.glob("*.yaml") if not path.stem.endswith("_cpu"))

@@ -6,15 +6,16 @@ import numpy as np
 import pytest
 
 from tests.unit.test_rollouts import make_rollouts
-from verl_pods_cero.allocation import StepPlanner, allocator_settings, group_sizes, most_steps
-from verl_pods_cero.config import AllocatorOptions
 from verl_pods_cero.core.allocators import KNOWN, Allocation, create_allocator
-from verl_pods_cero.core.primal_dual import Cero
+from verl_pods_cero.core.cero import Cero
 from verl_pods_cero.core.settings import AllocatorSettings
+from verl_pods_cero.core.steps import StepPlanner, group_sizes, most_steps
 from verl_pods_cero.errors import OptionError
-from verl_pods_cero.hooks.agent_loop import SUCCESS
+from verl_pods_cero.hooks.generation.worker import SUCCESS
 from verl_pods_cero.hooks.outcomes import outcome_counts, successes
-from verl_pods_cero.validation import validate
+from verl_pods_cero.options.allocator import allocator_settings
+from verl_pods_cero.options.checks import validate
+from verl_pods_cero.options.schema import AllocatorOptions
 
 ALLOCATOR = "pods_cero.allocator."
 

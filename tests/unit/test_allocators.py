@@ -11,14 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from verl_pods_cero.core.allocators import KNOWN, Allocation, Allocator, create_allocator
-from verl_pods_cero.core.baselines import mixed_outcome_knapsack
-from verl_pods_cero.core.ledger import BudgetedAllocator
-from verl_pods_cero.core.primal_dual import Cero
+from verl_pods_cero.core.budget import BudgetedAllocator
+from verl_pods_cero.core.cero import Cero
+from verl_pods_cero.core.greso import Greso
+from verl_pods_cero.core.knapsack import mixed_outcome_knapsack
 from verl_pods_cero.core.settings import AllocatorSettings
-from verl_pods_cero.core.skipping import Greso
 from verl_pods_cero.core.walk import Walk
 from verl_pods_cero.errors import OptionError
-from verl_pods_cero.simulation.worlds import DriftingWorld
+from verl_pods_cero.tools.simulation.worlds import DriftingWorld
 
 quick = settings(max_examples=20, deadline=None)
 NAMES = sorted(KNOWN)
@@ -408,7 +408,7 @@ def test_an_allocator_of_ones_own_is_found_by_its_path(monkeypatch: pytest.Monke
         create_allocator("my_allocators:Second", BASE)
 
 
-@pytest.mark.parametrize("name", ["no_such_module:Class", ":Class", "verl_pods_cero.core.primal_dual:"])
+@pytest.mark.parametrize("name", ["no_such_module:Class", ":Class", "verl_pods_cero.core.cero:"])
 def test_a_path_that_leads_nowhere_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match=r"pods_cero\.allocator\.name must name a class that can be imported"):
         create_allocator(name, BASE)

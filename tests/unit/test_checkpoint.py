@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from omegaconf import OmegaConf
 
-from verl_pods_cero.config import AllocatorOptions
 from verl_pods_cero.core.settings import AllocatorSettings
 from verl_pods_cero.core.state import StateError
 from verl_pods_cero.hooks import checkpoint
+from verl_pods_cero.options.schema import AllocatorOptions
 
 SETTINGS = AllocatorSettings(num_prompts=2, budget=32, rounds=2, batch_prompts=2, n=8)
 

@@ -4,7 +4,7 @@ import asyncio
 
 import torch
 
-from verl_pods_cero.hooks.combined_writes import CombinedWrites
+from verl_pods_cero.hooks.generation.combined_writes import CombinedWrites
 
 
 class Store:

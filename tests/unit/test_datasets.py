@@ -16,9 +16,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests import published_data
-from verl_pods_cero.datasets import add_arguments, run
-from verl_pods_cero.datasets.catalog import CATALOG
 from verl_pods_cero.rewards.scoring import scorer_name
+from verl_pods_cero.tools.datasets import add_arguments, run
+from verl_pods_cero.tools.datasets.catalog import CATALOG
 
 DAPO_PROMPT = CATALOG["dapo_math_17k"].instruction.format(question="What is 2 + 2?")
 
@@ -80,7 +80,7 @@ def ground_truths(rows: list[Any]) -> list[str]:
 
 def test_the_package_imports_no_data_library() -> None:
     code = (
-        "import sys, verl_pods_cero.datasets\n"
+        "import sys, verl_pods_cero.tools.datasets\n"
         "heavy = ('torch', 'verl', 'numpy', 'pyarrow', 'pandas', 'datasets', 'transformers', 'tqdm')\n"
         "print([name for name in heavy if name in sys.modules])"
     )
@@ -342,7 +342,7 @@ def test_a_tokenizer_renders_the_sample_with_its_template(
             assert options == {"tokenize": False, "add_generation_prompt": True}
             return f"<|im_start|>{chat[0]['role']}"
 
-    monkeypatch.setattr("verl_pods_cero.datasets.command.load_tokenizer", lambda _: Tokenizer())
+    monkeypatch.setattr("verl_pods_cero.tools.datasets.command.load_tokenizer", lambda _: Tokenizer())
     prepare(tmp_path, "gsm8k", [{"question": "?", "answer": "#### 4"}], "--tokenizer", "some/model")
     assert "rendered prompt:\n<|im_start|>user" in capsys.readouterr().out
 
@@ -356,7 +356,7 @@ def test_a_template_that_refuses_the_prompts_is_told_before_any_file_is_written(
         def apply_chat_template(self, *_: Any, **__: Any) -> str:
             raise ValueError("no chat template is set")
 
-    monkeypatch.setattr("verl_pods_cero.datasets.command.load_tokenizer", lambda _: Tokenizer())
+    monkeypatch.setattr("verl_pods_cero.tools.datasets.command.load_tokenizer", lambda _: Tokenizer())
     record = {"question": "?", "answer": "#### 4"}
     source = write_source(tmp_path / "raw.jsonl", [record] * 9)
     assert command("gsm8k", "--source", source, "--output", tmp_path / "out", "--tokenizer", "some/model") == 2

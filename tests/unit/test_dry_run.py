@@ -14,14 +14,14 @@ import pytest
 from omegaconf import OmegaConf
 
 from tests.unit.test_allocation import play
-from verl_pods_cero.allocation import StepPlanner
-from verl_pods_cero.config import AllocatorOptions, FilterOptions, PodsCeroOptions
 from verl_pods_cero.core.allocators import KNOWN, create_allocator
-from verl_pods_cero.dry_run import add_arguments, memory, run
-from verl_pods_cero.dry_run.checks import Checked
-from verl_pods_cero.dry_run.work import run_work
+from verl_pods_cero.core.steps import StepPlanner
 from verl_pods_cero.errors import OptionError
-from verl_pods_cero.hooks.agent_loop import rollout_values
+from verl_pods_cero.hooks.generation.worker import rollout_values
+from verl_pods_cero.options.schema import AllocatorOptions, FilterOptions, PodsCeroOptions
+from verl_pods_cero.tools.dry_run import add_arguments, memory, run
+from verl_pods_cero.tools.dry_run.checks import Checked
+from verl_pods_cero.tools.dry_run.work import run_work
 
 
 @pytest.fixture
@@ -276,7 +276,7 @@ def test_nothing_is_started_made_or_left_behind(dry_run, quickstart, tmp_path):
 
 
 def test_interpolations_into_hydra_have_their_value(recipe_data, tmp_path, monkeypatch):
-    from verl_pods_cero.dry_run.composition import compose_jobs
+    from verl_pods_cero.tools.dry_run.composition import compose_jobs
 
     monkeypatch.chdir(tmp_path)
     _, [job] = compose_jobs(["--config-name=grpo_gsm8k_qwen2.5_3b_lora", "hydra.run.dir=here/${hydra.job.name}"])
@@ -321,7 +321,7 @@ def test_every_argument_reaches_hydra_as_it_was_written():
 
 
 def test_the_package_is_light_to_import():
-    code = "import sys, verl_pods_cero.dry_run; print({'hydra', 'verl', 'rich', 'omegaconf'} & set(sys.modules))"
+    code = "import sys, verl_pods_cero.tools.dry_run; print({'hydra', 'verl', 'rich', 'omegaconf'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"
 

@@ -11,8 +11,8 @@ from verl.utils.config import validate_config
 from benchmarks.headline import ARMS, PROMPTS, STEPS, VALIDATED_EVERY, command, settings, shortened
 from tests.unit.report_runs import write_log
 from tests.unit.test_recipes import compose_recipe, many_rows  # noqa: F401 - a fixture
-from verl_pods_cero.reports.groups import group_runs
-from verl_pods_cero.reports.runs import find_runs
+from verl_pods_cero.tools.reports.groups import group_runs
+from verl_pods_cero.tools.reports.runs import find_runs
 
 
 def composed(arm, data_file, **options):

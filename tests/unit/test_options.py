@@ -7,10 +7,10 @@ import re
 import pandas as pd
 import pytest
 
-from verl_pods_cero.config import parse, schema
 from verl_pods_cero.errors import OptionError
-from verl_pods_cero.ranks import data_parallel_size
-from verl_pods_cero.validation import validate
+from verl_pods_cero.options.checks import validate
+from verl_pods_cero.options.ranks import data_parallel_size
+from verl_pods_cero.options.schema import parse, schema
 
 FILTER = "pods_cero.filter."
 SCORER = "reward.custom_reward_function."

@@ -14,7 +14,7 @@ import pytest
 from tests.unit.report_runs import steps, write_run
 from verl_pods_cero.quickstart import run, summary
 from verl_pods_cero.quickstart.run import stock_command
-from verl_pods_cero.reports.time_shares import time_shares
+from verl_pods_cero.tools.reports.time_shares import time_shares
 
 # A driver as Ray's is: its helper has a session of its own, and is deaf to Ctrl-C.
 HELPER = (

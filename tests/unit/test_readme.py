@@ -10,7 +10,7 @@ from verl.trainer.ppo.utils import need_critic, need_reference_policy
 from verl.utils.config import validate_config
 
 from tests.unit.test_recipes import many_rows  # noqa: F401 - a fixture
-from verl_pods_cero.config import parse
+from verl_pods_cero.options.schema import parse
 
 
 def test_the_recipe_of_the_readme_is_grpo_with_pods_and_passes_every_check(repository, tmp_path, many_rows):  # noqa: F811

@@ -9,10 +9,10 @@ from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
 
 from tests.unit.gpu_recipes import RUNS
-from verl_pods_cero.allocation import allocator_settings
-from verl_pods_cero.config import parse
 from verl_pods_cero.errors import OptionError
-from verl_pods_cero.ranks import data_parallel_size
+from verl_pods_cero.options.allocator import allocator_settings
+from verl_pods_cero.options.ranks import data_parallel_size
+from verl_pods_cero.options.schema import parse
 
 
 def flat(node, path=""):

@@ -6,7 +6,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from tests.unit.gpu_recipes import CHOSEN, RUNS, header, rows_a_step
-from verl_pods_cero.update_shape import update_shape
+from verl_pods_cero.options.update_shape import update_shape
 
 # The columns of the tables below, by the option that holds each.
 MODEL, ACTOR, ROLLOUT = (f"actor_rollout_ref.{part}" for part in ("model", "actor", "rollout"))

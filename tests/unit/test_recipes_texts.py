@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.unit.gpu_recipes import FOLDER, RECIPES, header
-from verl_pods_cero import datasets
-from verl_pods_cero.datasets.catalog import CATALOG
+from verl_pods_cero.tools import datasets
+from verl_pods_cero.tools.datasets.catalog import CATALOG
 
 LEAF = re.compile(r"\s*[\w.\"-]+:\s+\S")
 

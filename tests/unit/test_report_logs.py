@@ -9,11 +9,11 @@ import pytest
 
 from tests.unit.report_runs import ACCURACY, CERO, PODS, STEP, TRACEBACK, steps, write_log, write_run, write_sweep
 from verl_pods_cero.errors import OptionError
-from verl_pods_cero.reports.accuracy import Measure, curves
-from verl_pods_cero.reports.baselines import choose_baseline, describe_baseline
-from verl_pods_cero.reports.groups import group_runs
-from verl_pods_cero.reports.log_files import read_log
-from verl_pods_cero.reports.runs import find_runs
+from verl_pods_cero.tools.reports.accuracy import Measure, curves
+from verl_pods_cero.tools.reports.baselines import choose_baseline, describe_baseline
+from verl_pods_cero.tools.reports.groups import group_runs
+from verl_pods_cero.tools.reports.log_files import read_log
+from verl_pods_cero.tools.reports.runs import find_runs
 
 
 def found(*paths):

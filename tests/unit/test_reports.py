@@ -14,8 +14,8 @@ from xml.etree import ElementTree
 import pytest
 
 from tests.unit.report_runs import CERO, PODS, STEP, TRACEBACK, steps, write_log, write_run, write_sweep
-from verl_pods_cero.command_line import INSTALL
-from verl_pods_cero.reports import add_arguments, run
+from verl_pods_cero.tools.command_line import INSTALL
+from verl_pods_cero.tools.reports import add_arguments, run
 
 FIGURES = (
     "Validation accuracy",
@@ -431,6 +431,6 @@ def test_missing_libraries_are_named_with_the_fix(folder, monkeypatch, capsys):
 
 def test_the_command_imports_nothing_heavy_until_it_runs():
     heavy = {"matplotlib", "rich", "numpy", "yaml"}
-    code = f"import sys, verl_pods_cero.reports; print(sorted({heavy} & set(sys.modules)))"
+    code = f"import sys, verl_pods_cero.tools.reports; print(sorted({heavy} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"

@@ -17,11 +17,11 @@ from pathlib import Path
 import pytest
 
 from tests import published_data
-from verl_pods_cero.datasets.catalog import CATALOG
 from verl_pods_cero.errors import OptionError, PluginError
 from verl_pods_cero.rewards import RESULT_KEYS, RewardOptions, check_setup, compute_score, math_process
 from verl_pods_cero.rewards.letters import final_letter
 from verl_pods_cero.rewards.mathematics import final_expression
+from verl_pods_cero.tools.datasets.catalog import CATALOG
 
 SOLUTIONS = published_data.FOLDER / "gsm8k" / "example_model_solutions_first400.jsonl"
 MODELS = ("6b_finetuning", "6b_verification", "175b_finetuning", "175b_verification")

@@ -8,14 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transfer_queue import KVBatchMeta
 
-from verl_pods_cero.config import FilterOptions, PodsCeroOptions
 from verl_pods_cero.errors import OptionError
-from verl_pods_cero.hooks.agent_loop import OUTCOME, RANKING, REWARD, SUCCESS, rollout_values
+from verl_pods_cero.hooks.generation.worker import OUTCOME, RANKING, REWARD, SUCCESS, rollout_values
 from verl_pods_cero.hooks.metrics import FilterStep, dashboard_metrics, filter_metrics
 from verl_pods_cero.hooks.rollout_filter import RolloutFilter
 from verl_pods_cero.hooks.rollouts import Rollouts, keep_rows, scored
 from verl_pods_cero.hooks.row_index import RowIndex
 from verl_pods_cero.metric_names import FILTER_METRICS
+from verl_pods_cero.options.schema import FilterOptions, PodsCeroOptions
 
 
 def make_rollouts(groups: dict[str, list[float]], rows_a_session: int = 1, acc: bool = True) -> Rollouts:

@@ -12,7 +12,7 @@ from verl.workers.rollout.replica import TokenOutput
 from verl.workers.rollout.router import GlobalRequestLoadBalancer
 
 from verl_pods_cero.hooks import agent_loop
-from verl_pods_cero.hooks.server_leases import ROLLOUTS_A_LEASE, LeasingClient, with_leases
+from verl_pods_cero.hooks.generation.server_leases import ROLLOUTS_A_LEASE, LeasingClient, with_leases
 
 
 class Remote:

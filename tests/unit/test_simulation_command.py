@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from verl_pods_cero.command_line import INSTALL
-from verl_pods_cero.core.baselines import Uniform
-from verl_pods_cero.simulation import add_arguments, run
+from verl_pods_cero.core.uniform import Uniform
+from verl_pods_cero.tools.command_line import INSTALL
+from verl_pods_cero.tools.simulation import add_arguments, run
 
 SMALL = ["--prompts", "40", "--batch", "8", "--steps", "12", "--seeds", "2", "--jobs", "1"]
 ALLOCATORS = ["--allocators", "uniform,random_matched,cero,offline_optimum"]
@@ -244,15 +244,14 @@ def test_without_the_report_extra_the_fix_is_said(
 
 
 def test_the_commands_options_are_known_without_numpy_or_a_plotting_library() -> None:
-    program = (
-        "import verl_pods_cero.simulation, sys; print(*sorted({'numpy', 'matplotlib', 'rich'} & set(sys.modules)))"
-    )
+    heavy = "{'numpy', 'matplotlib', 'rich'}"
+    program = f"import verl_pods_cero.tools.simulation, sys; print(*sorted({heavy} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == ""
 
 
 def test_an_interrupted_simulation_writes_nothing(tmp_path: Path) -> None:
-    program = [sys.executable, "-m", "verl_pods_cero.simulation", "--jobs", "2", "--out", str(tmp_path / "out")]
+    program = [sys.executable, "-m", "verl_pods_cero.tools.simulation", "--jobs", "2", "--out", str(tmp_path / "out")]
     with subprocess.Popen(program, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
         deadline = time.monotonic() + 60
         while not list(tmp_path.glob(".out-*/made/runs/*.jsonl")) and time.monotonic() < deadline:

@@ -7,23 +7,23 @@ import numpy as np
 import pytest
 from omegaconf import OmegaConf
 
-from verl_pods_cero.allocation import allocator_settings
-from verl_pods_cero.config import AllocatorOptions
 from verl_pods_cero.core.allocators import Allocation, create_allocator
-from verl_pods_cero.core.baselines import Uniform
-from verl_pods_cero.core.selection import select
+from verl_pods_cero.core.pods import select
 from verl_pods_cero.core.settings import AllocatorSettings
+from verl_pods_cero.core.uniform import Uniform
 from verl_pods_cero.core.utility import greedy_optimum, utility
 from verl_pods_cero.errors import OptionError
 from verl_pods_cero.metric_names import ALLOCATION_METRICS, FILTER_METRICS
-from verl_pods_cero.simulation.command import ALLOCATORS
-from verl_pods_cero.simulation.figures import _filters
-from verl_pods_cero.simulation.filters import RULES, filter_groups, filter_measures, variances
-from verl_pods_cero.simulation.logs import write_log
-from verl_pods_cero.simulation.luck import luck
-from verl_pods_cero.simulation.measures import DIFFICULTY, Result, choices, judge
-from verl_pods_cero.simulation.play import Groups, Play, play
-from verl_pods_cero.simulation.players import (
+from verl_pods_cero.options.allocator import allocator_settings
+from verl_pods_cero.options.schema import AllocatorOptions
+from verl_pods_cero.tools.simulation.command import ALLOCATORS
+from verl_pods_cero.tools.simulation.figures import _filters
+from verl_pods_cero.tools.simulation.filters import RULES, filter_groups, filter_measures, variances
+from verl_pods_cero.tools.simulation.logs import write_log
+from verl_pods_cero.tools.simulation.luck import luck
+from verl_pods_cero.tools.simulation.measures import DIFFICULTY, Result, choices, judge
+from verl_pods_cero.tools.simulation.play import Groups, Play, play
+from verl_pods_cero.tools.simulation.players import (
     OFFLINE,
     OfflineOptimum,
     Player,
@@ -34,8 +34,8 @@ from verl_pods_cero.simulation.players import (
     parse_players,
     settings_for,
 )
-from verl_pods_cero.simulation.summary import Spread, curve, summarise
-from verl_pods_cero.simulation.worlds import DriftingWorld, means_over_time
+from verl_pods_cero.tools.simulation.summary import Spread, curve, summarise
+from verl_pods_cero.tools.simulation.worlds import DriftingWorld, means_over_time
 
 WORLD = DriftingWorld.drawn(60, seed=0)
 SIZES = Sizes(steps=24, batch=10, n=8)

@@ -9,10 +9,10 @@ import pytest
 
 from tests import published_data
 from verl_pods_cero.errors import OptionError
-from verl_pods_cero.simulation.command import SMOOTHING
-from verl_pods_cero.simulation.luck import luck
-from verl_pods_cero.simulation.recording import Recording, parse_recording, read_recording
-from verl_pods_cero.simulation.worlds import DriftingWorld, RecordedWorld, means_over_time
+from verl_pods_cero.tools.simulation.command import SMOOTHING
+from verl_pods_cero.tools.simulation.luck import luck
+from verl_pods_cero.tools.simulation.recording import Recording, parse_recording, read_recording
+from verl_pods_cero.tools.simulation.worlds import DriftingWorld, RecordedWorld, means_over_time
 
 # --- luck ---------------------------------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from verl_pods_cero.update_shape import UpdateShape, update_shape
+from verl_pods_cero.options.update_shape import UpdateShape, update_shape
 
 
 def test_updates_count_prompts_and_not_rows(configure):

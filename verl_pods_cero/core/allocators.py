@@ -15,13 +15,13 @@ from verl_pods_cero.errors import OptionError, nearest
 
 _HOME = "verl_pods_cero.core"
 KNOWN = {
-    "cero": f"{_HOME}.primal_dual:Cero",
-    "fixed_pacing": f"{_HOME}.primal_dual:FixedPacing",
-    "greedy_marginal": f"{_HOME}.baselines:GreedyMarginal",
-    "greso": f"{_HOME}.skipping:Greso",
-    "knapsack": f"{_HOME}.baselines:Knapsack",
-    "random_matched": f"{_HOME}.primal_dual:RandomMatched",
-    "uniform": f"{_HOME}.baselines:Uniform",
+    "cero": f"{_HOME}.cero:Cero",
+    "fixed_pacing": f"{_HOME}.cero:FixedPacing",
+    "greedy_marginal": f"{_HOME}.greedy_marginal:GreedyMarginal",
+    "greso": f"{_HOME}.greso:Greso",
+    "knapsack": f"{_HOME}.knapsack:Knapsack",
+    "random_matched": f"{_HOME}.cero:RandomMatched",
+    "uniform": f"{_HOME}.uniform:Uniform",
 }
 
 _OPTION = "pods_cero.allocator.name"

@@ -1,9 +1,12 @@
-"""A walk over the data set, pass after pass, each pass in an order of its own."""
+"""Prompts met in a given order: a shuffled walk over the data set, pass after pass, or the caller's candidates."""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
+
+from verl_pods_cero.core.budget import BudgetedAllocator
+from verl_pods_cero.core.settings import AllocatorSettings
 
 Indices = NDArray[np.int64]
 
@@ -53,3 +56,33 @@ class Walk:
             generator = np.random.default_rng([self._seed, turn])
             self._orders[turn] = generator.permutation(self._num_prompts)
         return self._orders[turn]
+
+
+class WalkingAllocator(BudgetedAllocator):
+    """An allocator that meets prompts in a given order: the candidates', or a shuffled walk over the data.
+
+    In a round it meets a prompt of the walk at most once; candidates are the caller's business.
+    """
+
+    def __init__(self, settings: AllocatorSettings) -> None:
+        super().__init__(settings)
+        self._walk = Walk(settings.num_prompts, settings.seed)
+
+    def _met(self, candidates: Indices | None, count: int) -> Indices:
+        """The next `count` prompts to decide on."""
+        if candidates is not None:
+            return candidates[:count]
+        rows = self._walk.next_rows(min(count + len(self._open_rows), self.settings.num_prompts))
+        rows = rows[~np.isin(rows, self._open_rows)][:count]
+        if len(rows):
+            self._walk.step_past(int(rows[-1]))
+        return rows
+
+    def state_dict(self) -> dict[str, np.ndarray]:
+        """Adds how far the walk is."""
+        return super().state_dict() | {"visited": np.array(self._walk.visited)}
+
+    def load_state_dict(self, state: dict[str, np.ndarray]) -> None:
+        """Go on from a saved state."""
+        super().load_state_dict(state)
+        self._walk.visited = int(state["visited"])

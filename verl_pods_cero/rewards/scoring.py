@@ -99,7 +99,7 @@ def _data_sources(file: Path) -> list[str]:
         import pyarrow.parquet as pq
 
         return [str(name) for name in pq.read_table(file, columns=["data_source"]).column(0).unique().to_pylist()]
-    from verl_pods_cero.datasets.records import read_files
+    from verl_pods_cero.tools.datasets.records import read_files
 
     return sorted({str(record.fields.get("data_source")) for record in read_files([file]) if record.fields})
 

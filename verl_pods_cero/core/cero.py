@@ -1,0 +1,161 @@
+"""CERO as an allocator, and the two controls that share its scheduler."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+from numpy.typing import NDArray
+
+from verl_pods_cero.core import duals
+from verl_pods_cero.core.budget import BudgetedAllocator, spread
+from verl_pods_cero.core.duals import Constants, Plan, SchedulerState
+from verl_pods_cero.core.settings import AllocatorSettings
+
+Indices = NDArray[np.int64]
+
+
+class Cero(BudgetedAllocator):
+    """CERO: rollouts go where the prompt's dual exceeds the price of the budget.
+
+    Formula:
+        see `verl_pods_cero.core.duals`. Among candidates the largest margins are served, and the answer is
+        in the candidates' order.
+
+    Memory:
+        56 bytes a prompt: the scheduler's 52 and the exposures.
+
+    Source:
+        arXiv 2606.05606; 2610.09679 for the round schedule.
+
+    >>> s = AllocatorSettings(num_prompts=4, budget=32, rounds=4, batch_prompts=2, n=4, unit=2)
+    >>> a = Cero(s)
+    >>> p = a.plan(candidates=[3, 1, 0]); p.rollouts.tolist(), a.room
+    ([4, 4], 0)
+    >>> a.observe(p.indices, successes=[4, 2], failures=[0, 2]); a.advance()
+    >>> a.remaining, round(a.metrics()["price"], 3)
+    (24, 0.5)
+    """
+
+    _price_moves = True
+
+    def __init__(self, settings: AllocatorSettings) -> None:
+        super().__init__(settings)
+        constants = Constants(
+            num_prompts=settings.num_prompts,
+            rounds=settings.rounds,
+            budget=settings.budget_units,
+            capacity=settings.capacity_units,
+            n_max=settings.n_max_units,
+            lam=settings.lam,
+            price_moves=self._price_moves,
+        )
+        price = settings.price if self._price_moves else 0.0
+        self._scheduler: SchedulerState = duals.start(constants, self.rates, settings.seed, price)
+        self._open_plan = Plan.empty()
+
+    @classmethod
+    def group_sizes(cls, settings: AllocatorSettings) -> tuple[int, int]:
+        """Whoever is served gets n_max."""
+        most = settings.n_max_units * settings.unit
+        return most, most
+
+    @property
+    def bytes_per_prompt(self) -> float:
+        """Memory that the arrays take, per prompt."""
+        return self._scheduler.bytes_per_prompt + self.exposures.itemsize
+
+    def _choose(self, candidates: Indices | None) -> tuple[Indices, Indices]:
+        decided = duals.plan(self._scheduler, candidates, self._open_plan)
+        self._open_plan = self._open_plan.joined(decided)
+        return decided.indices, decided.executed
+
+    def _learn(self, rows: Indices, wins: NDArray[np.float64], losses: NDArray[np.float64]) -> None:
+        duals.observe(self._scheduler, rows, wins, losses)
+
+    def advance(self) -> None:
+        """Close the round: duals and price move by what was planned."""
+        duals.advance(self._scheduler, self._open_plan)
+        self._open_plan = Plan.empty()
+        super().advance()
+
+    def metrics(self) -> dict[str, float]:
+        """Adds price (mu) and the deciles of theta."""
+        price = {"price": self._scheduler.price}
+        return super().metrics() | price | spread("theta", self._scheduler.theta)
+
+    def state_dict(self) -> dict[str, np.ndarray]:
+        """Adds the duals, the price, the tie ranks and the open plan."""
+        own = {
+            "theta": self._scheduler.theta.copy(),
+            "price": np.array(self._scheduler.price),
+            "tie": self._scheduler.tie.copy(),
+            "units_left": np.array(self._scheduler.budget_left),
+        }
+        own |= {f"open_plan_{name}": part.copy() for name, part in vars(self._open_plan).items()}
+        return super().state_dict() | own
+
+    def load_state_dict(self, state: dict[str, np.ndarray]) -> None:
+        """Go on from a saved state; the caches follow from the posterior."""
+        super().load_state_dict(state)
+        own = self._scheduler
+        own.theta[:] = state["theta"]
+        own.tie[:] = state["tie"]
+        own.price = float(state["price"])
+        own.budget_left = int(state["units_left"])
+        own.round = self.round
+        fields = [field.name for field in dataclasses.fields(Plan)]
+        self._open_plan = Plan(**{name: state[f"open_plan_{name}"].astype(np.int64) for name in fields})
+        duals.refresh(own, slice(None))
+
+
+class FixedPacing(Cero):
+    """CERO without a price: the largest duals fill every round until the budget is gone.
+
+    Formula:
+        mu = 0 throughout; the rest as in CERO.
+
+    Source:
+        CERO's rule, arXiv 2606.05606, with the price left out: a control that shows what the price is worth.
+    """
+
+    _price_moves = False
+
+
+class RandomMatched(Cero):
+    """CERO's exposures given at random: the control that paces like CERO but does not choose the prompts.
+
+    Formula:
+        in each round CERO plans; the numbers of rollouts that it would have executed go to as many prompts
+        drawn evenly without replacement (from the candidates, where those are given).
+
+    What is matched:
+        the sizes of the rounds, empty ones included, as this CERO plans them. The duals of the prompts that it
+        planned are charged, which keeps its pace; outcomes refresh the posterior of the prompts that were
+        really served. So the rounds are close to those of a CERO run but not the same, whose duals answer to
+        other outcomes; and how often one prompt is drawn is left to chance.
+
+    Source:
+        The random control of arXiv 2610.09679, in the form settled here.
+    """
+
+    def _choose(self, candidates: Indices | None) -> tuple[Indices, Indices]:
+        _, units = super()._choose(candidates)
+        units = units[units > 0]
+        # Drawn by tie rank, so that the draw belongs to the prompt and not to its place in the data set.
+        pool = self._by_rank() if candidates is None else np.unique(candidates)
+        if candidates is not None:
+            pool = pool[np.argsort(self._scheduler.tie[pool])]
+        if len(self._open_rows):
+            pool = pool[~np.isin(pool, self._open_rows)]
+        count = min(len(units), len(pool))
+        drawn = pool[self._generator().choice(len(pool), size=count, replace=False)]
+        if candidates is not None:
+            first_seen = np.sort(np.unique(candidates, return_index=True)[1])
+            drawn = candidates[first_seen[np.isin(candidates[first_seen], drawn)]]
+        return drawn, units[:count]
+
+    def _by_rank(self) -> Indices:
+        rows = np.empty(self.settings.num_prompts, dtype=np.int64)
+        rows[self._scheduler.tie] = np.arange(len(rows))
+        return rows

@@ -1,0 +1,1 @@
+"""The commands: they read logs, data and configurations, and no training needs them."""

@@ -1,0 +1,64 @@
+"""verl's rows, written as parquet in one piece or not at all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from verl_pods_cero.files import written_whole
+from verl_pods_cero.tools.datasets.catalog import Catalogued
+from verl_pods_cero.tools.datasets.instructions import messages
+from verl_pods_cero.tools.datasets.preparation import Found
+
+
+def verl_row(found: Found, entry: Catalogued, split: str, index: int, style: str) -> dict[str, Any]:
+    """Return one row of verl's schema.
+
+    `extra_info` has the same fields for every data set, because verl joins the files of a run into one table.
+    """
+    problem, record = found.problem, found.record
+    return {
+        "data_source": entry.data_source,
+        "prompt": messages(problem.question, entry, style),
+        "ability": entry.ability,
+        "reward_model": {"style": "rule", "ground_truth": problem.answer},
+        "extra_info": {
+            "index": index,
+            "split": split,
+            "question": problem.question,
+            "answer": problem.solution or problem.answer,
+            "subject": problem.subject,
+            "level": problem.level,
+            "source_file": record.file,
+            "source_row": record.row,
+        },
+    }
+
+
+def write(path: Path, rows: list[dict[str, Any]]) -> None:
+    """Write rows to a file that is there whole or not at all."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with written_whole(path) as temporary:
+        pq.write_table(pa.Table.from_pylist(rows, schema=_schema()), temporary)
+
+
+def _schema() -> Any:
+    """A fixed schema: an empty column would otherwise get another type in one file than in the next."""
+    import pyarrow as pa
+
+    text = pa.string()
+    message = pa.struct([("role", text), ("content", text)])
+    extra = [("index", pa.int64()), ("split", text), ("question", text), ("answer", text)]
+    extra += [("subject", text), ("level", text), ("source_file", text), ("source_row", pa.int64())]
+    return pa.schema(
+        [
+            ("data_source", text),
+            ("prompt", pa.list_(message)),
+            ("ability", text),
+            ("reward_model", pa.struct([("style", text), ("ground_truth", text)])),
+            ("extra_info", pa.struct(extra)),
+        ]
+    )

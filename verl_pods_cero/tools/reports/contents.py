@@ -1,0 +1,200 @@
+"""What a report says: its sections, in their order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from verl_pods_cero.tools.reports import trace_figures
+from verl_pods_cero.tools.reports.accuracy import Curve, Measure, curves, describe_measure
+from verl_pods_cero.tools.reports.baselines import choose_baseline, describe_baseline
+from verl_pods_cero.tools.reports.drawing import Image, Places
+from verl_pods_cero.tools.reports.equal_amounts import HELD_EQUAL, equal_amounts
+from verl_pods_cero.tools.reports.figures import accuracy_figure, ratios_figure, shares_figure, sweep_figure
+from verl_pods_cero.tools.reports.groups import Group
+from verl_pods_cero.tools.reports.milestones import FEWEST_SEEDS, milestones, target
+from verl_pods_cero.tools.reports.remarks import remarks, resumed
+from verl_pods_cero.tools.reports.results import Result, results
+from verl_pods_cero.tools.reports.runs import FAILED
+from verl_pods_cero.tools.reports.tables import (
+    Table,
+    equal_amounts_table,
+    group_table,
+    milestone_table,
+    ratio_table,
+    run_table,
+    sweep_table,
+)
+from verl_pods_cero.tools.reports.time_shares import seconds_a_step
+
+SPREAD = (
+    "A line is the mean over the seeds of a group; bands and ± are the 95 % confidence interval of that mean "
+    "(Student's t over seeds). One seed has none; wide bands are cut off by their panel."
+)
+INTERVAL = (
+    "A group gets there at its first validation whose mean accuracy over seeds is at least the target; nothing is "
+    "interpolated. Intervals are 95 % percentile bootstraps over seeds, by the same draws where both sides have the "
+    "same seeds; one that begins at 0 includes not getting there. "
+    f"They take at least {FEWEST_SEEDS} seeds on each side."
+)
+DRAWN_TARGET = "The target is drawn anew as well."
+EQUAL = (
+    "At a quarter, half and all of what the shortest run had spent at the last validation that its group's seeds all "
+    "had. A seed's accuracy is interpolated between the validations before and after; ± is the 95 % confidence "
+    "interval (Student's t over seeds) of the mean, or of the mean difference seed by seed, over the seeds that both "
+    "groups have: the cell says how many where one of them has more, and there is none where they share fewer than two."
+)
+NO_VALIDATION = "No log has a validation to draw."
+
+
+@dataclass(frozen=True)
+class Section:
+    """A heading and what stands below it."""
+
+    heading: str
+    paragraphs: Sequence[str] = ()
+    tables: Sequence[Table] = ()
+    images: Sequence[Image] = field(default=())
+
+
+def sections(
+    groups: Sequence[Group], measure: Measure, named: str | None = None, goal: float | None = None
+) -> list[Section]:
+    """Return the sections of a report.
+
+    Args:
+        groups: of runs, in the order of the report.
+        measure: what accuracy is.
+        named: the group that the others are compared with, where the user names one.
+        goal: the accuracy to reach; the baseline's best where it is None.
+
+    Raises:
+        OptionError: no group has that name, or it has no records.
+    """
+    drawn = [group for group in groups if group.drawn]
+    places = {group.name: place for place, group in enumerate(groups)}
+    lines = curves(drawn, measure)
+    baseline = choose_baseline(groups, lines, named)
+    found = results(groups, measure)
+    return [
+        _runs(groups, found, lines, measure, describe_baseline(baseline, lines, chosen=named is not None)),
+        *_sweeps(found, places),
+        _milestones(lines, baseline, goal, places),
+        Section("Validation accuracy", images=[accuracy_figure(lines, places)])
+        if lines
+        else Section("Validation accuracy", [NO_VALIDATION]),
+        *_equal_amounts(lines, baseline),
+        _time(drawn),
+        *_traces(drawn, places),
+        Section("What is missing", remarks(groups, measure, lines) or ["Nothing that this report looks for."]),
+    ]
+
+
+def _runs(
+    groups: Sequence[Group], found: Sequence[Result], lines: Mapping[str, Curve], measure: Measure, baseline: list[str]
+) -> Section:
+    paragraphs = describe_measure(measure, [one.run for one in found]) + baseline
+    paragraphs.append(
+        "Time is the sum of training steps and validations, without start-up (timing_s/step, timing_s/testing)."
+    )
+    single = [one for one in found if one.run.sweep is None]
+    tables = [run_table(single)] if single else []
+    if any(len(group.drawn) > 1 for group in groups):
+        paragraphs.append(SPREAD)
+        tables.append(group_table(groups, found, lines))
+    return Section("Runs", paragraphs, tables)
+
+
+def _sweeps(found: Sequence[Result], places: Places) -> list[Section]:
+    jobs: dict[Path, list[Result]] = {}
+    for one in found:
+        if one.run.sweep is not None:
+            jobs.setdefault(one.run.sweep, []).append(one)
+    made = []
+    for sweep, own in jobs.items():
+        own.sort(key=lambda one: (one.run.job.number is None, one.run.job.number or 0))
+        failed = sum(one.run.status == FAILED for one in own)
+        counts = f"{len(own)} jobs, {failed} of them failed." if failed else f"{len(own)} jobs."
+        images = [sweep_figure(own, places)] if any(np.isfinite(one.last) for one in own) else []
+        paragraphs = [counts] if images else [counts, NO_VALIDATION]
+        made.append(Section(f"Multirun {sweep}", paragraphs, [sweep_table(sweep, own)], images))
+    return made
+
+
+def _milestones(lines: Mapping[str, Curve], baseline: Group | None, goal: float | None, places: Places) -> Section:
+    heading = "Time and rollouts to " + ("the baseline's best accuracy" if goal is None else f"an accuracy of {goal:g}")
+    if baseline is None or baseline.name not in lines:
+        return Section(heading, ["The baseline has no validation: there is nothing to compare with."])
+    interval = INTERVAL if goal is not None else f"{INTERVAL} {DRAWN_TARGET}"
+    found, least = milestones(lines, baseline.name, goal), target(lines[baseline.name]) if goal is None else goal
+    tables = [milestone_table(found, baseline.name, least)]
+    if len(lines) == 1:
+        return Section(heading, ["There is no other group to compare the baseline with."], tables)
+    figure = ratios_figure(found, baseline.name, least, places)
+    tables.append(ratio_table(found, baseline.name))
+    said = [interval, *resumed(lines)]
+    if not any(one.spent for one in found if one.group == baseline.name):
+        said.append(f"{baseline.name} does not get there: no ratio is finite, and none is drawn.")
+    return Section(heading, said, tables, [figure] if figure else [])
+
+
+def _equal_amounts(lines: Mapping[str, Curve], baseline: Group | None) -> list[Section]:
+    if baseline is None or baseline.name not in lines:
+        return []
+    found = (equal_amounts(lines, baseline.name, axis) for axis in HELD_EQUAL)
+    tables = [equal_amounts_table(one, baseline.name) for one in found if one is not None]
+    return [Section("Accuracy at equal rollouts and equal time", [EQUAL, *resumed(lines)], tables)] if tables else []
+
+
+def _time(drawn: Sequence[Group]) -> Section:
+    shares: dict[str, dict[str, float]] = {}
+    for group in drawn:
+        seeds = [share for run in group.drawn if (share := seconds_a_step(run.log))]
+        parts = dict.fromkeys(part for share in seeds for part in share)
+        if seeds:
+            shares[group.name] = {part: float(np.mean([share.get(part, 0.0) for share in seeds])) for part in parts}
+    if not shares:
+        return Section("Where the time went", ["No log has timing_s/step: no time is known."])
+    return Section("Where the time went", _absent(drawn, shares), images=[shares_figure(shares)])
+
+
+_Draw = Callable[[Sequence[Group], Places], Image | None]
+
+_TRACES: Sequence[tuple[str, _Draw, tuple[str, ...], str]] = (
+    (
+        "Effective prompt ratio",
+        trace_figures.effective_prompts_figure,
+        ("cero/effective_prompt_ratio", "pods/zero_variance_fraction"),
+        "The share of prompts with both successes and failures: of the round closed last "
+        "(cero/effective_prompt_ratio), or with the filter alone of the step (1 - pods/all_pass_fraction - "
+        "pods/all_fail_fraction; where scorers report no acc, 1 - pods/zero_variance_fraction).",
+    ),
+    (
+        "Response length",
+        trace_figures.response_length_figure,
+        ("response_length/mean", "pods/response_length_kept"),
+        "",
+    ),
+    ("Exposures", trace_figures.exposures_figure, ("cero/exposures_p50",), ""),
+    ("Calibration", trace_figures.calibration_figure, ("cero/calibration_mae", "cero/calibration_brier"), ""),
+)
+
+
+def _traces(drawn: Sequence[Group], places: Places) -> list[Section]:
+    made = []
+    for heading, draw, names, definition in _TRACES:
+        figure = draw(drawn, places)
+        having = [group.name for group in drawn if any(name in run.log.names for run in group.drawn for name in names)]
+        if figure is None:
+            made.append(Section(heading, [f"No log has {' or '.join(names)}."]))
+        else:
+            made.append(Section(heading, [*filter(None, [definition]), *_absent(drawn, having)], images=[figure]))
+    return made
+
+
+def _absent(drawn: Sequence[Group], having: Mapping[str, object] | Sequence[str]) -> list[str]:
+    lacking = [group.name for group in drawn if group.name not in having]
+    return [f"Not logged by: {', '.join(lacking)}."] if lacking else []

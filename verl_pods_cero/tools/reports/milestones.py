@@ -1,0 +1,145 @@
+"""What each group had spent when it reached the baseline's best accuracy, against the baseline."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from verl_pods_cero.tools.reports.accuracy import Curve
+from verl_pods_cero.tools.reports.groups import seeds_of
+from verl_pods_cero.tools.reports.log_files import Floats
+from verl_pods_cero.tools.reports.quantities import AXES
+from verl_pods_cero.tools.reports.spread import CONFIDENCE
+
+RESAMPLES = 2000
+FEWEST_SEEDS = 3
+
+Indices = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """The baseline's amount over a group's: above 1 the group needs less.
+
+    Attributes:
+        value: from the mean curves; 0 where the group's does not get there, infinite where the group's does and the
+            baseline's does not.
+        low: lower end of its 95 % interval, the percentile bootstrap over seeds, which draws the target anew as
+            well; 0 where the group may not reach the target; NaN with fewer than `FEWEST_SEEDS` on a side, and of an
+            infinite value.
+        high: upper end.
+    """
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Milestone:
+    """A group's way to the target.
+
+    Attributes:
+        group: its name.
+        best: the highest mean accuracy over seeds.
+        spent: amount by axis at the first validation whose mean accuracy is at least the target; empty if none is.
+        ratios: by axis; none of an axis that either side did not log, of a group that began at a target which the
+            baseline came to, nor where neither gets there.
+    """
+
+    group: str
+    best: float
+    spent: Mapping[str, float]
+    ratios: Mapping[str, Ratio]
+
+
+def target(baseline: Curve) -> float:
+    """Return the best accuracy of a curve: the highest mean over seeds at a validation."""
+    return float(baseline.mean.max())
+
+
+def milestones(curves: Mapping[str, Curve], baseline: str, goal: float | None = None) -> list[Milestone]:
+    """Return the milestone of every group; the baseline's is among them, without ratios.
+
+    Args:
+        curves: of the groups.
+        baseline: name of the group to compare with.
+        goal: the accuracy to reach; the baseline's best, in each draw of seeds its own, where it is None.
+    """
+    base = curves[baseline]
+    least = target(base) if goal is None else goal
+    found = []
+    for name, curve in curves.items():
+        axes = [axis for axis in AXES if curve.knows(axis)]
+        reached = np.flatnonzero(curve.mean >= least)
+        spent = {axis: float(curve.spent[axis][:, reached[0]].mean()) for axis in axes} if len(reached) else {}
+        compared = [axis for axis in axes if base.knows(axis)] if name != baseline else []
+        ratios = {axis: ratio for axis in compared if (ratio := _ratio(base, curve, axis, goal)) is not None}
+        found.append(Milestone(name, float(curve.mean.max()), spent, ratios))
+    return found
+
+
+def _ratio(base: Curve, curve: Curve, axis: str, goal: float | None) -> Ratio | None:
+    everyone = np.arange(len(base.runs))[None], np.arange(len(curve.runs))[None]
+    value = float(_ratios(base, curve, axis, goal, *everyone)[0])
+    if np.isinf(value) and goal is not None and base.mean.max() < goal:
+        return Ratio(value, float("nan"), float("nan"))
+    if not np.isfinite(value):
+        return None
+    low = high = float("nan")
+    if min(len(base.runs), len(curve.runs)) >= FEWEST_SEEDS:
+        ratios = _ratios(base, curve, axis, goal, *_draws(base, curve))
+        # A draw in which neither side gets there says nothing: it counts against both ends.
+        low = _quantile(np.nan_to_num(ratios, nan=0.0, posinf=np.inf), (1 - CONFIDENCE) / 2)
+        high = _quantile(np.nan_to_num(ratios, nan=np.inf, posinf=np.inf), (1 + CONFIDENCE) / 2)
+    return Ratio(value, low, high)
+
+
+def _quantile(values: Floats, share: float) -> float:
+    return float(np.quantile(values, share, method="inverted_cdf"))  # some are infinite: no interpolation
+
+
+def _ratios(base: Curve, curve: Curve, axis: str, goal: float | None, base_seeds: Indices, seeds: Indices) -> Floats:
+    """Return the ratio in each of R draws of seeds, shapes (R, S): 0 or infinite where one side does not get there."""
+    base_means = base.values[base_seeds].mean(axis=1)
+    goals = base_means.max(axis=1, keepdims=True) if goal is None else goal
+    base_spent = _first(base.spent[axis][base_seeds].mean(axis=1), base_means >= goals)
+    spent = _first(curve.spent[axis][seeds].mean(axis=1), curve.values[seeds].mean(axis=1) >= goals)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratios = base_spent / spent
+    return np.where((base_spent == 0) & (spent == 0), 1.0, ratios)
+
+
+def _first(spent: Floats, reached: npt.NDArray[np.bool_]) -> Floats:
+    """Return what was spent at the first true entry of each row, infinity without one."""
+    first = np.take_along_axis(spent, reached.argmax(axis=1)[:, None], axis=1)[:, 0]
+    return np.where(reached.any(axis=1), first, np.inf)
+
+
+def _draws(base: Curve, curve: Curve) -> tuple[Indices, Indices]:
+    """Draw seeds with replacement: the same for both sides where they have the same seeds."""
+    rng = np.random.default_rng(0)
+    drawn = rng.integers(len(base.runs), size=(RESAMPLES, len(base.runs)))
+    pairs = paired(base, curve)
+    if pairs is not None:
+        return drawn, pairs[drawn]
+    return drawn, rng.integers(len(curve.runs), size=(RESAMPLES, len(curve.runs)))
+
+
+def paired(base: Curve, curve: Curve) -> Indices | None:
+    """Return the position in `curve` of each seed of `base`, or None unless both have the same seeds, once each."""
+    ours, theirs = shared_seeds(base, curve)
+    return theirs if len(ours) == len(base.runs) == len(curve.runs) else None
+
+
+def shared_seeds(base: Curve, curve: Curve) -> tuple[Indices, Indices]:
+    """Return the positions, in each of two curves, of the seeds that both have once, in the order of the first."""
+    ours, theirs = ([seeds_of(run) for run in one.runs] for one in (base, curve))
+    names = sorted(set.intersection(*(set(seeds) for seeds in (*ours, *theirs))))
+    keys, others = ([tuple(seeds[name] for name in names) for seeds in side] for side in (ours, theirs))
+    both = [key for key in keys if keys.count(key) == others.count(key) == 1]
+    first, second = (np.array([side.index(key) for key in both], dtype=np.int64) for side in (keys, others))
+    return first, second

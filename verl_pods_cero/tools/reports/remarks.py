@@ -1,0 +1,62 @@
+"""What is missing from logs, and what cannot be compared."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from verl_pods_cero.tools.reports.accuracy import Curve, Measure
+from verl_pods_cero.tools.reports.groups import Group
+from verl_pods_cero.tools.reports.log_files import some
+from verl_pods_cero.tools.reports.quantities import progress
+from verl_pods_cero.tools.reports.runs import Run
+
+
+def remarks(groups: Sequence[Group], measure: Measure, lines: Mapping[str, Curve]) -> list[str]:
+    """Say what is odd about the logs, where numbers were taken from, and which validations do not compare."""
+    where: dict[tuple[str, str], list[Path]] = {}
+    for group in groups:
+        for run in group.runs:
+            for remark in _of_run(run):
+                where.setdefault((group.name, remark), []).append(run.log.path)
+    sentences = [f"{name} {remark} ({some(paths, 3)})." for (name, remark), paths in where.items()]
+    sentences += [one for group in groups for one in _left_out(group)]
+    drawn = [group for group in groups if group.drawn] if lines else []  # without any, all else says so
+    return sentences + [one for group in drawn for one in _validations(group, measure, lines)]
+
+
+def resumed(lines: Mapping[str, Curve]) -> list[str]:
+    """Name the groups whose logs begin in the middle: every comparison of amounts is in their favour."""
+    names = ", ".join(name for name, one in lines.items() if any(run.log.begins_late for run in one.runs))
+    return [f"Not comparable: {names}. What was spent before the log's first step is not known."] if names else []
+
+
+def _left_out(group: Group) -> list[str]:
+    drawn = {id(run) for run in group.drawn}
+    paths = [run.log.path for run in group.runs if run.log.records and id(run) not in drawn]
+    if not paths:
+        return []
+    why = "which did not finish, or came less than half as far as another"
+    return [f"{group.name} is shown without {len(paths)} of its {len(group.runs)} runs, {why} ({some(paths, 3)})."]
+
+
+def _validations(group: Group, measure: Measure, lines: Mapping[str, Curve]) -> list[str]:
+    counts = [int(np.isfinite(measure.values(run.log)).sum()) for run in group.drawn]
+    most, common = max(counts), len(lines[group.name].steps) if group.name in lines else 0
+    if not most:
+        return [f"{group.name} has no validation, and is in no comparison of accuracies."]
+    if common == most:
+        return []
+    return [f"{group.name} is compared at the {common} validations that all its seeds had; one seed had {most}."]
+
+
+def _of_run(run: Run) -> list[str]:
+    if not run.log.records and not run.log.remarks:
+        return ["has no log: verl's file logger writes <project>/<experiment>.jsonl below VERL_FILE_LOGGER_ROOT"]
+    spent = progress(run)
+    said = [*run.log.remarks, *spent.remarks]
+    if run.log.records and spent.rollouts_from.startswith("its options"):
+        said.append(f"logs no rollouts; they are counted from {spent.rollouts_from}")
+    return said

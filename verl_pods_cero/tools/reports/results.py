@@ -1,0 +1,94 @@
+"""A run in one line: how accurate it was, and what it took."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from verl_pods_cero.tools.reports.accuracy import Measure
+from verl_pods_cero.tools.reports.groups import IN_NAME, Group, seeds_of
+from verl_pods_cero.tools.reports.quantities import progress
+from verl_pods_cero.tools.reports.runs import Run
+
+NAN = float("nan")
+
+
+@dataclass(frozen=True)
+class Result:
+    """What came of a run; NaN where it is not known.
+
+    Attributes:
+        run: the run.
+        group: the name of its group.
+        seed: what tells it from the others of its group, or an empty text.
+        steps: training steps logged.
+        first: accuracy of the first validation.
+        best: the highest accuracy, at `best_step`.
+        last: accuracy of the last validation.
+        rollouts: generated.
+        updated: rollouts that the policy was updated on.
+        tokens: prompts and responses generated.
+        training_s: seconds of its training steps.
+        wall_s: the same with validations.
+    """
+
+    run: Run
+    group: str
+    seed: str
+    steps: int
+    first: float
+    best: float
+    best_step: float
+    last: float
+    rollouts: float
+    updated: float
+    tokens: float
+    training_s: float
+    wall_s: float
+
+
+def results(groups: Iterable[Group], measure: Measure) -> list[Result]:
+    """Return the result of every run, group by group."""
+    return [result(run, group, measure) for group in groups for run in group.runs]
+
+
+def result(run: Run, group: Group, measure: Measure) -> Result:
+    """Return the result of a run."""
+    spent = progress(run)
+    values = measure.values(run.log)
+    validated = np.flatnonzero(np.isfinite(values))
+    first, best, last = NAN, NAN, NAN
+    best_step = NAN
+    if len(validated):
+        first, last = values[validated[0]], values[validated[-1]]
+        row = int(np.nanargmax(values))
+        best, best_step = values[row], spent.spent["step"][row]
+    ends = {axis: float(amounts[-1]) if len(amounts) else NAN for axis, amounts in spent.spent.items()}
+    return Result(
+        run=run,
+        group=group.name,
+        seed=_seed(run, group),
+        steps=len(run.log.training),
+        first=float(first),
+        best=float(best),
+        best_step=float(best_step),
+        last=float(last),
+        rollouts=ends["rollouts"],
+        updated=NAN if spent.updated is None else spent.updated,
+        tokens=ends["tokens"],
+        training_s=ends["training_s"],
+        wall_s=spent.wall_s,
+    )
+
+
+def _seed(run: Run, group: Group) -> str:
+    """Return the values of the seeds that differ within a group, or of those that a single run was given."""
+    own = seeds_of(run)
+    others = [seeds_of(other) for other in group.runs]
+    values = {value for name, value in own.items() if len({seeds.get(name) for seeds in others}) > 1}
+    if len(others) == 1:
+        given = {override.lstrip("+").partition("=")[0] for override in run.job.overrides}
+        values = {value for name, value in own.items() if name in given or name == IN_NAME}
+    return ", ".join(sorted(value for value in values if not value.startswith("$")))

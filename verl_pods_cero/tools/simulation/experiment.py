@@ -1,0 +1,140 @@
+"""All runs of a simulation: every player at every seed, on as many processes as there are cores."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from pathlib import Path
+
+from verl_pods_cero.core.utility import utility
+from verl_pods_cero.errors import OptionError, PluginError
+from verl_pods_cero.tools.simulation.filters import RULES
+from verl_pods_cero.tools.simulation.logs import write_log
+from verl_pods_cero.tools.simulation.measures import Result, choices, judge
+from verl_pods_cero.tools.simulation.play import play
+from verl_pods_cero.tools.simulation.players import OFFLINE, Player, Sizes, best_split, create, curvature, settings_for
+from verl_pods_cero.tools.simulation.worlds import DriftingWorld, RecordedWorld, World, means_over_time
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """What is played.
+
+    Attributes:
+        players: who.
+        sizes: of every run.
+        keeps: rollouts that the filter keeps of a group, one after the other; the logs hold the first.
+        seeds: how many, from 0.
+        recorded: the world, or None for a synthetic one drawn anew with each seed.
+        prompts: size of the synthetic world.
+    """
+
+    players: tuple[Player, ...]
+    sizes: Sizes
+    keeps: tuple[int, ...]
+    seeds: int
+    recorded: RecordedWorld | None
+    prompts: int = 0
+
+    @property
+    def num_prompts(self) -> int:
+        """Number of prompts M."""
+        return self.prompts if self.recorded is None else self.recorded.num_prompts
+
+    def world(self, seed: int) -> World:
+        """Return the world of a seed."""
+        return DriftingWorld.drawn(self.prompts, seed) if self.recorded is None else self.recorded
+
+    def check(self) -> None:
+        """Build every allocator once.
+
+        Raises:
+            OptionError: sizes that do not fit together, or an allocator that cannot be built.
+        """
+        if self.sizes.batch > self.num_prompts:
+            rule = f"must be at most the number of prompts ({self.num_prompts})"
+            raise OptionError("--batch", rule, self.sizes.batch, f"use {self.num_prompts} or less")
+        world = self.world(0)
+        for player in self.players:
+            settings = settings_for(player, self.sizes, self.num_prompts, 0)
+            try:
+                create(player, settings, world)
+            except OptionError:
+                raise
+            except Exception as error:
+                rule = f"must name a class that is built from settings and follows the protocol ({error})"
+                fix = "see verl_pods_cero.core.allocators.Allocator"
+                raise OptionError("--allocators", rule, player.allocator, fix) from error
+
+
+class RunError(PluginError):
+    """A run failed; the message names it."""
+
+
+def run_one(experiment: Experiment, player: Player, seed: int, folder: Path) -> Result:
+    """Play one run and write its log into the folder.
+
+    Raises:
+        RunError: the allocator failed.
+    """
+    world = experiment.world(seed)
+    sizes = experiment.sizes
+    settings = settings_for(player, sizes, experiment.num_prompts, seed)
+    try:
+        allocator = create(player, settings, world)
+        # A trainer that is given a budget and a number of steps ends at the first of the two.
+        played = play(allocator, settings, world, seed, limit=None if sizes.budget is None else sizes.steps)
+    except Exception as error:
+        raise RunError(f"{player.label}, seed {seed}: {type(error).__name__}: {error}") from error
+    filtered = choices(played.groups, RULES, experiment.keeps, seed)
+    write_log(
+        folder / f"{player.file_stem}-seed{seed}.jsonl", played, next(iter(filtered.values())) if filtered else None
+    )
+    means = means_over_time(world)
+    hindsight = settings_for(Player(OFFLINE), sizes, experiment.num_prompts, seed)
+    best = float(utility(best_split(hindsight, means[1]), curvature(hindsight, means[1])).sum())
+    return judge(played, allocator, means, best, player.label, seed, filtered)
+
+
+def run_all(experiment: Experiment, folder: Path, jobs: int) -> Iterator[Result]:
+    """Play every run, in no order; with one job in this process, else in others.
+
+    Raises:
+        RunError: an allocator failed; the runs that have not begun are not played.
+    """
+    tasks = [(player, seed) for seed in range(experiment.seeds) for player in experiment.players]
+    if jobs == 1:
+        for player, seed in tasks:
+            yield run_one(experiment, player, seed, folder)
+        return
+    # Not forked: the progress bar has a thread of its own.
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(min(jobs, len(tasks)), context, _begin, (experiment, folder)) as pool:
+        try:
+            for future in as_completed([pool.submit(_run_here, *task) for task in tasks]):
+                yield future.result()
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+def cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+_here: list[tuple[Experiment, Path]] = []
+
+
+def _begin(experiment: Experiment, folder: Path) -> None:
+    # An interrupt reaches every process of the terminal: the one that waits for the others answers it.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _here[:] = [(experiment, folder)]
+
+
+def _run_here(player: Player, seed: int) -> Result:
+    experiment, folder = _here[0]
+    return run_one(experiment, player, seed, folder)

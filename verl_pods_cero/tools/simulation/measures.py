@@ -1,0 +1,182 @@
+"""What a run is judged by."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from verl_pods_cero.core.allocators import Allocator
+from verl_pods_cero.core.settings import AllocatorSettings
+from verl_pods_cero.core.utility import utility
+from verl_pods_cero.tools.simulation.filters import Filtered, filter_groups, filter_measures
+from verl_pods_cero.tools.simulation.play import Groups, Play
+from verl_pods_cero.tools.simulation.players import curvature
+
+Floats = NDArray[np.float64]
+
+MEASURES = {
+    "rollouts": "rollouts handed out",
+    "steps": "training steps taken",
+    "empty_rounds": "rounds in which no prompt got rollouts",
+    "groups": "groups sampled: a prompt in a step",
+    "mixed_groups": "groups with a success and a failure",
+    "effective_prompt_ratio": "mixed groups / groups",
+    "mixed_per_1000": "mixed groups / rollouts, times 1000",
+    "effective_rollout_ratio": "rollouts in mixed groups / rollouts",
+    "utility": "sum over prompts of 1 - exp(-c z), c from the true mean of p (1 - p) over the run, z units had",
+    "utility_share": "utility / the most that any split of the whole budget could have",
+    "coverage": "share of the prompts that had a rollout",
+    "exposures_p10": "first decile over prompts of the rollouts that a prompt had",
+    "exposures_p50": "median of the same",
+    "exposures_p90": "last decile of the same",
+    "calibration_mae": "mean over groups of |predicted - observed pass rate|",
+    "calibration_true_mae": "mean over groups of |predicted - true pass rate|",
+    "calibration_bias": "mean over groups of predicted - true pass rate",
+    "rollouts_to_target": "rollouts handed out by the end of the step that reached the target of mixed groups",
+}
+
+DIFFICULTY = (0.0, 0.02, 0.1, 0.25, 0.5, 0.75, 0.9, 0.98, 1.0)
+"""Edges of the classes of prompts, by mean true pass rate over the run."""
+
+CALIBRATION_BINS = 10
+
+
+@dataclass(frozen=True)
+class Binned:
+    """Sums over the members of each bin: how many, and what they add up to."""
+
+    counts: Floats
+    sums: dict[str, Floats]
+
+
+@dataclass(frozen=True)
+class Result:
+    """What is kept of a run.
+
+    Shapes:
+        spent, groups, mixed: (steps,), cumulative. difficulty: by `DIFFICULTY`, prompts and their rollouts.
+        calibration: by predicted pass rate in ten bins, groups and their predicted and observed rates.
+        filters: (rule, keep) to `FILTER_MEASURES`.
+    """
+
+    player: str
+    seed: int
+    numbers: dict[str, float]
+    spent: Floats
+    groups: Floats
+    mixed: Floats
+    difficulty: Binned
+    calibration: Binned
+    filters: dict[tuple[str, int], dict[str, float]] = field(default_factory=dict)
+
+
+def judge(
+    played: Play,
+    allocator: Allocator,
+    means: tuple[Floats, Floats],
+    best: float,
+    player: str,
+    seed: int,
+    choices: dict[tuple[str, int], Filtered],
+) -> Result:
+    """Compute every measure of a run but the one that needs other runs.
+
+    Args:
+        played: the run.
+        allocator: as the run left it.
+        means: true means over the run of p and of p (1 - p), (M,) each.
+        best: utility of the best split of the budget.
+        player: its label.
+        seed: of the run.
+        choices: what each rule of the filter kept.
+    """
+    groups = played.groups
+    had = np.bincount(groups.row, weights=groups.rollouts, minlength=len(means[0])).astype(np.float64)
+    sampled = played.per_step()
+    return Result(
+        player,
+        seed,
+        {
+            "rollouts": float(groups.rollouts.sum()),
+            "steps": float(played.steps),
+            "empty_rounds": allocator.metrics().get("empty_rounds", np.nan),
+            **_mixed(groups),
+            **_utility(played.settings, had, means[1], best),
+            **_exposures(had),
+            **_calibration(groups),
+        },
+        spent=np.cumsum(played.per_step(groups.rollouts)),
+        groups=np.cumsum(sampled),
+        mixed=np.cumsum(played.per_step(groups.mixed)),
+        difficulty=_by_difficulty(means[0], had),
+        calibration=_by_prediction(groups),
+        filters={key: filter_measures(groups, choice) for key, choice in choices.items()},
+    )
+
+
+def choices(groups: Groups, rules: Sequence[str], keeps: Sequence[int], seed: int) -> dict[tuple[str, int], Filtered]:
+    """Let every rule choose at every number of rollouts kept."""
+    return {(rule, keep): filter_groups(groups, rule, keep, seed) for rule in rules for keep in keeps}
+
+
+def rollouts_to(result: Result, target: float) -> float:
+    """Rollouts handed out by the end of the step that reached `target` mixed groups; infinity if none did."""
+    step = int(np.searchsorted(result.mixed, target))
+    return float(result.spent[step]) if step < len(result.mixed) else np.inf
+
+
+def _mixed(groups: Groups) -> dict[str, float]:
+    count, rollouts = float(len(groups.row)) or np.nan, float(groups.rollouts.sum()) or np.nan
+    mixed = float(groups.mixed.sum())
+    return {
+        "groups": float(len(groups.row)),
+        "mixed_groups": mixed,
+        "effective_prompt_ratio": mixed / count,
+        "mixed_per_1000": 1000.0 * mixed / rollouts,
+        "effective_rollout_ratio": float(groups.rollouts[groups.mixed].sum()) / rollouts,
+    }
+
+
+def _utility(settings: AllocatorSettings, had: Floats, q: Floats, best: float) -> dict[str, float]:
+    reached = float(utility(had / settings.unit, curvature(settings, q)).sum())
+    return {"utility": reached, "utility_share": reached / best if best else np.nan}
+
+
+def _exposures(had: Floats) -> dict[str, float]:
+    low, middle, high = np.quantile(had, [0.1, 0.5, 0.9])
+    deciles = {"exposures_p10": float(low), "exposures_p50": float(middle), "exposures_p90": float(high)}
+    return {"coverage": float((had > 0).mean()), **deciles}
+
+
+def _calibration(groups: Groups) -> dict[str, float]:
+    if not len(groups.row) or np.isnan(groups.predicted).any():
+        return dict.fromkeys(("calibration_mae", "calibration_true_mae", "calibration_bias"), np.nan)
+    error = groups.predicted - groups.true_rate
+    return {
+        "calibration_mae": float(np.abs(groups.predicted - groups.wins / groups.rollouts).mean()),
+        "calibration_true_mae": float(np.abs(error).mean()),
+        "calibration_bias": float(error.mean()),
+    }
+
+
+def _by_difficulty(rates: Floats, had: Floats) -> Binned:
+    bins = np.clip(np.searchsorted(DIFFICULTY, rates, side="right") - 1, 0, len(DIFFICULTY) - 2)
+    return _binned(bins, len(DIFFICULTY) - 1, {"rollouts": had})
+
+
+def _by_prediction(groups: Groups) -> Binned:
+    known = ~np.isnan(groups.predicted)
+    predicted = groups.predicted[known]
+    observed = groups.wins[known] / groups.rollouts[known]
+    bins = np.minimum((predicted * CALIBRATION_BINS).astype(np.int64), CALIBRATION_BINS - 1)
+    return _binned(bins, CALIBRATION_BINS, {"predicted": predicted, "observed": observed})
+
+
+def _binned(bins: NDArray[np.int64], count: int, values: dict[str, Floats]) -> Binned:
+    def per_bin(weights: Floats | None = None) -> Floats:
+        return np.bincount(bins, weights=weights, minlength=count).astype(np.float64)
+
+    return Binned(per_bin(), {name: per_bin(value) for name, value in values.items()})

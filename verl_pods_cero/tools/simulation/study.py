@@ -1,0 +1,187 @@
+"""One simulation from its options to its folder."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import tempfile
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+import verl_pods_cero
+from verl_pods_cero.core.pods import keep_count
+from verl_pods_cero.errors import OptionError
+from verl_pods_cero.tools.reports.terminal import wide_console
+from verl_pods_cero.tools.simulation import csv_files, figures, terminal
+from verl_pods_cero.tools.simulation.command import DEFAULTS, PROMPTS, SMOOTHING, world_name
+from verl_pods_cero.tools.simulation.experiment import Experiment, cores, run_all
+from verl_pods_cero.tools.simulation.filters import FILTER_MEASURES
+from verl_pods_cero.tools.simulation.measures import MEASURES, Result
+from verl_pods_cero.tools.simulation.players import Sizes, parse_players, settings_for
+from verl_pods_cero.tools.simulation.recording import Recording, read_recording
+from verl_pods_cero.tools.simulation.summary import summarise
+from verl_pods_cero.tools.simulation.worlds import RecordedWorld
+
+RECORD = "simulation.json"
+
+
+def simulate(args: argparse.Namespace) -> None:
+    """Play, write the folder, and print the tables.
+
+    Raises:
+        OptionError: the options are wrong.
+        RunError: an allocator failed.
+        OSError: the folder cannot be written.
+    """
+    started = time.perf_counter()
+    kind = world_name(args)
+    output: Path = args.out or Path(f"simulation-{kind}")
+    _check_output(output, overwrite=args.overwrite)
+    for option in ("seeds", "steps", "batch", "n", "prompts", "target", "jobs"):
+        _check_whole(args, option, least=2 if option == "n" else 1)
+    recording = _recording(args)
+    experiment = _experiment(args, kind, recording)
+    experiment.check()
+    jobs = args.jobs or cores()
+    output.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{output.name}-", dir=output.parent) as scratch:
+        made = Path(scratch) / "made"
+        (made / "runs").mkdir(parents=True)
+        results = _played(experiment, made / "runs", jobs)
+        summary = summarise(results, [player.label for player in experiment.players], args.target)
+        budget = settings_for(experiment.players[0], experiment.sizes, experiment.num_prompts, 0).budget
+        csv_files.write_all(made, summary, budget)
+        drawn = figures.draw_all(made, summary, budget, _title(args, kind, experiment))
+        _write_record(made / RECORD, args, experiment, recording, summary.target, budget)
+        _put_in_place(made, output, Path(scratch) / "replaced")
+    console = wide_console()
+    console.print(terminal.allocator_table(summary))
+    if (filters := terminal.filter_table(summary)) is not None:
+        console.print(filters)
+    print(f"{len(results)} runs in {time.perf_counter() - started:.0f} s on {jobs} processes")
+    print(f"Tables: {', '.join(sorted(path.name for path in output.glob('*.csv')))} in {output}")
+    print(f"Figures: {', '.join(path.name for path in drawn)}")
+    print(f"Logs of the runs, for `verl-pods-cero report`: {output / 'runs'}")
+
+
+def _experiment(args: argparse.Namespace, kind: str, recording: Recording | None) -> Experiment:
+    batch, budget = DEFAULTS[kind]
+    sizes = Sizes(
+        steps=args.steps,
+        batch=args.batch or batch,
+        n=args.n,
+        n_max=args.n_max,
+        unit=args.unit,
+        budget=budget if args.budget is None and _as_published(args) else args.budget,
+        rho=args.rho,
+        lam=args.lam,
+    )
+    return Experiment(
+        players=tuple(parse_players(args.allocators)),
+        sizes=sizes,
+        keeps=_keeps(args.keep, args.n),
+        seeds=args.seeds,
+        recorded=None if recording is None else RecordedWorld.of(recording, _smoothing(args)),
+        prompts=args.prompts or PROMPTS,
+    )
+
+
+def _as_published(args: argparse.Namespace) -> bool:
+    """Whether the sizes are those that the published budget belongs to."""
+    return (args.steps, args.n) == (500, 8) and args.batch is None and args.prompts is None
+
+
+def _recording(args: argparse.Namespace) -> Recording | None:
+    if args.recorded is None:
+        if args.smoothing is not None:
+            raise OptionError("--smoothing", "belongs to --recorded", args.smoothing, "leave it out")
+        return None
+    recording = read_recording(args.recorded)
+    if args.prompts is not None:
+        raise OptionError("--prompts", "belongs to the synthetic world", args.prompts, "leave it out")
+    return recording
+
+
+def _smoothing(args: argparse.Namespace) -> float:
+    value = SMOOTHING if args.smoothing is None else float(args.smoothing)
+    if not 0.0 <= value < float("inf"):
+        raise OptionError("--smoothing", "must be a number of visits, at least 0", value, f"use {SMOOTHING:g}")
+    return value
+
+
+def _keeps(text: str | None, n: int) -> tuple[int, ...]:
+    if text is None:
+        return tuple(keep for keep in dict.fromkeys((n // 2, n // 4)) if keep >= 2)
+    if text == "none":
+        return ()
+    keeps = []
+    for part in text.split(","):
+        if not part.strip().isdecimal():
+            raise OptionError("--keep", "must be whole numbers with commas, or none", text, f"use {max(2, n // 2)}")
+        keeps.append(keep_count(n, keep=int(part)))
+    return tuple(dict.fromkeys(keeps))
+
+
+def _check_whole(args: argparse.Namespace, option: str, least: int) -> None:
+    value = getattr(args, option)
+    if value is not None and value < least:
+        raise OptionError(f"--{option}", f"must be at least {least}", value, f"use {least} or more")
+
+
+def _check_output(output: Path, *, overwrite: bool) -> None:
+    if not output.exists():
+        return
+    if not (output / RECORD).is_file():
+        raise OptionError("--out", "must be new, or a folder that this command wrote", str(output), "name another one")
+    if not overwrite:
+        raise OptionError("--out", "must not exist yet", str(output), "add --overwrite to replace it")
+
+
+def _played(experiment: Experiment, folder: Path, jobs: int) -> list[Result]:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    results = []
+    with Progress(*columns, console=Console(stderr=True)) as progress:
+        bar = progress.add_task("runs", total=len(experiment.players) * experiment.seeds)
+        for result in run_all(experiment, folder, jobs):
+            results.append(result)
+            progress.update(bar, advance=1, description=f"{result.player}, seed {result.seed}")
+        progress.update(bar, description="runs")
+    return results
+
+
+def _title(args: argparse.Namespace, kind: str, experiment: Experiment) -> str:
+    sizes = experiment.sizes
+    world = args.recorded.name if args.recorded is not None else f"{kind} world"
+    return (
+        f"{world}: {experiment.num_prompts} prompts, {sizes.steps} steps of {sizes.batch} prompts, n = {sizes.n};"
+        f" {experiment.seeds} seeds, bands and bars: one standard deviation over seeds"
+    )
+
+
+def _write_record(
+    path: Path, args: argparse.Namespace, experiment: Experiment, recording: Recording | None, target: int, budget: int
+) -> None:
+    record = {
+        "version": verl_pods_cero.__version__,
+        "options": {name: str(value) if isinstance(value, Path) else value for name, value in vars(args).items()},
+        "allocators": [player.label for player in experiment.players],
+        "sizes": asdict(experiment.sizes) | {"budget": budget},
+        "prompts": experiment.num_prompts,
+        "keep": experiment.keeps,
+        "seeds": experiment.seeds,
+        "target": target,
+        "recorded_mixed_share": None if recording is None else recording.mixed_share,
+        "measures": MEASURES | FILTER_MEASURES,
+    }
+    path.write_text(json.dumps(record, indent=2, default=str) + "\n", encoding="utf-8")
+
+
+def _put_in_place(made: Path, output: Path, replaced: Path) -> None:
+    if output.exists():
+        os.replace(output, replaced)  # noqa: PTH105 - the atomic one, by its known name
+    os.replace(made, output)  # noqa: PTH105

@@ -1,0 +1,110 @@
+"""A simulation's tables in the terminal."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from verl_pods_cero.tools.simulation.summary import Spread, Summary
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+_SHOWN = ("uniform", "cero")
+
+
+def allocator_table(summary: Summary) -> Table:
+    """Compare the players: mean and standard deviation over seeds."""
+    from rich.table import Table
+
+    seeds = len(next(iter(summary.results.values())))
+    title = f"Allocators: mean and standard deviation over {seeds} seeds" if seeds > 1 else "Allocators, one seed"
+    table = Table(title=title, title_justify="left", caption_justify="left", caption=_legend(summary))
+    table.add_column("allocator", no_wrap=True)
+    for heading in (
+        "rollouts",
+        "effective prompts",
+        *(f"less {reference}, points" for reference in summary.references),
+        "mixed / 1000 rollouts",
+        "rollouts in mixed groups",
+        "utility / best",
+        "coverage",
+        "|predicted - true|",
+        f"rollouts to {summary.target} mixed",
+    ):
+        table.add_column(heading, justify="right")
+    for player in summary.results:
+        differences = [
+            _number(Spread.of(summary.differences(player, reference, "effective_prompt_ratio")), 1, 100.0, sign="+")
+            if reference != player
+            else ""
+            for reference in summary.references
+        ]
+        table.add_row(
+            player,
+            _number(summary.spread(player, "rollouts"), 0),
+            _number(summary.spread(player, "effective_prompt_ratio"), 1, 100.0, "%"),
+            *differences,
+            _number(summary.spread(player, "mixed_per_1000"), 1),
+            _number(summary.spread(player, "effective_rollout_ratio"), 1, 100.0, "%"),
+            _number(summary.spread(player, "utility_share"), 1, 100.0, "%"),
+            _number(summary.spread(player, "coverage"), 1, 100.0, "%"),
+            _number(summary.spread(player, "calibration_true_mae"), 3),
+            _number(summary.spread(player, "rollouts_to_target"), 0),
+        )
+    return table
+
+
+def filter_table(summary: Summary) -> Table | None:
+    """What PODS' rules keep of the groups of two players; None where nothing was filtered."""
+    from rich.table import Table
+
+    shown = [name for name in _SHOWN if name in summary.results] or list(summary.results)[:1]
+    if not any(summary.results[name][0].filters for name in shown):
+        return None
+    table = Table(title="PODS on top: means over seeds; binary rewards", title_justify="left")
+    table.add_column("allocator", no_wrap=True)
+    table.add_column("rule", no_wrap=True)
+    for heading in ("keep", "variance generated", "variance kept", "mixed groups that stay mixed", "updates saved"):
+        table.add_column(heading, justify="right")
+    for player in shown:
+        results = summary.results[player]
+        for rule, keep in results[0].filters:
+            spreads = {
+                name: Spread.of([one.filters[rule, keep][name] for one in results])
+                for name in results[0].filters[rule, keep]
+            }
+            table.add_row(
+                player,
+                rule,
+                str(keep),
+                f"{spreads['variance_generated'].mean:.3f}",
+                f"{spreads['variance_kept'].mean:.3f}",
+                f"{100 * spreads['mixed_kept'].mean:.1f} %",
+                f"{100 * spreads['updates_saved'].mean:.1f} %",
+            )
+    return table
+
+
+def _legend(summary: Summary) -> str:
+    compared = " and ".join(summary.references)
+    return (
+        f"effective prompts: groups with a success and a failure. less {compared}: paired by seed. utility / best:"
+        " CERO's utility as a share of what the best split in hindsight has. coverage: prompts that had a rollout."
+    )
+
+
+def _number(spread: Spread, digits: int, scale: float = 1.0, unit: str = "", sign: str = "") -> str:
+    """Write a mean and its spread.
+
+    >>> _number(Spread.of([0.5, 0.52]), 1, 100.0, "%"), _number(Spread.of([float("inf")]), 0)
+    ('51.0 ± 1.4 %', 'not reached')
+    """
+    if math.isinf(spread.mean):
+        return "not reached"
+    if math.isnan(spread.mean):
+        return ""
+    text = f"{spread.mean * scale:{sign}.{digits}f}"
+    if not math.isnan(spread.deviation):
+        text += f" ± {spread.deviation * scale:.{digits}f}"
+    return f"{text} {unit}".rstrip()

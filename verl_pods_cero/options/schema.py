@@ -116,6 +116,12 @@ class PodsCeroOptions:
 
     allocator: AllocatorOptions = field(default_factory=AllocatorOptions)
 
+    # Rewards of a prompt count as equal where they differ by at most this share of the step's largest reward.
+    zero_variance_tolerance: float = 1e-6
+
+    # Shares agent loops, server leases and writes among rollouts, which verl makes anew for each of them.
+    fast_generation: bool = True
+
     # Seconds between two looks at the generation's progress (verl: 2.0).
     poll_interval_s: float = 0.1
 

@@ -35,7 +35,7 @@ def check_rewards(config: DictConfig, options: PodsCeroOptions) -> None:
     files = data_paths(config.data.train_files) + data_paths(config.data.val_files)
     check_setup(files, **(reward.get("reward_kwargs") or {}))
     known = ("reward", *RESULT_KEYS)
-    for name, key in _value_keys(options).items():
+    for name, key in required_keys(options).items():
         check_key(name, key, known)
 
 
@@ -50,8 +50,8 @@ def check_key(option: str, key: str, known: Iterable[str]) -> None:
         raise OptionError(option, "is no key of the scorer's reward_extra_info", key, nearest(key, names))
 
 
-def _value_keys(options: PodsCeroOptions) -> dict[str, str]:
-    """Return the keys that the enabled parts read of a scorer's result, by option."""
+def required_keys(options: PodsCeroOptions) -> dict[str, str]:
+    """Return the keys of a scorer's result that the enabled parts cannot do without, by option."""
     keys = {}
     if options.filter.enable:
         keys[f"{ROOT}.filter.ranking_key"] = options.filter.ranking_key
@@ -60,12 +60,17 @@ def _value_keys(options: PodsCeroOptions) -> dict[str, str]:
     return keys
 
 
+def value_keys(options: PodsCeroOptions) -> tuple[str, ...]:
+    """Return the names of all the values that a run reads of a rollout."""
+    return tuple(dict.fromkeys(("reward", "acc", *required_keys(options).values())))
+
+
 def _check_reward_model(config: DictConfig, options: PodsCeroOptions) -> None:
     """Refuse keys of the scorer where a reward model scores on the driver: it reports a reward and nothing else."""
     model = config.reward.reward_model
     if not model.enable or model.enable_resource_pool:
         return
-    for name, key in _value_keys(options).items():
+    for name, key in required_keys(options).items():
         if key != "reward":
             raise OptionError(
                 name,

@@ -53,7 +53,7 @@ def validate(config: DictConfig, *, use_critic: bool, use_reference: bool) -> Po
     if options is None:
         if ours:
             rule = f"needs the plugin's options, and the configuration has no {ROOT} node"
-            fix = "add pods_cero_schema to the recipe's defaults list, after ppo_trainer"
+            fix = "add +pods_cero=pods (or cero, or pods_cero), or pods_cero_schema to a recipe's defaults list"
             raise OptionError(trainer.MODE, rule, config.trainer.v1.trainer_mode, fix)
         return None
     run = Run(config, options, use_critic, use_reference)

@@ -43,6 +43,18 @@ def test_a_baseline_recipe_runs_verls_own_trainer(configure):
     assert check(config).filter.enable is False
 
 
+OFF = {FILTER + "enable": False, FILTER + "keep": None}
+
+
+def test_a_trainer_of_another_plugin_is_accepted_where_no_part_of_ours_is_on(configure):
+    other = {"trainer.v1.trainer_mode": "diffusion_sync"}
+    assert check(configure(**OFF, **other)).filter.enable is False
+    with pytest.raises(OptionError, match=r"must be one of pods_cero_sync while pods_cero\.filter\.enable=true"):
+        check(configure(**other))
+    with pytest.raises(OptionError, match=r"names no trainer, got 'pods_cero_synk'.*did you mean 'pods_cero_sync'"):
+        check(configure(**OFF, **{"trainer.v1.trainer_mode": "pods_cero_synk"}))
+
+
 def rule_of_two_arguments(rewards, mask):
     return mask
 

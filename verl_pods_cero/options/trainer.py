@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
+
 from omegaconf import OmegaConf
 
 from verl_pods_cero.errors import OptionError, nearest
@@ -9,7 +11,9 @@ from verl_pods_cero.options.schema import BASE_MODES, ROOT, Run
 from verl_pods_cero.options.update_shape import data_parallel_size
 
 MODE = "trainer.v1.trainer_mode"
-VERL_MODES = ("sync", "colocate_async", "separate_async")
+
+# Likeness of two names from which one is taken for the other misspelt.
+_NEARLY = 0.77
 
 # The least and the most that a size may be; beyond that tables overflow, or a group fills the memory.
 _SIZES = {
@@ -42,14 +46,17 @@ def check_common_values(run: Run) -> None:
 
 
 def check_mode(run: Run) -> None:
-    """Refuse a trainer that does not exist, and one of verl's where a part of ours is on."""
-    mode, known = run.config.trainer.v1.trainer_mode, (*VERL_MODES, *BASE_MODES)
-    if mode not in known:
-        raise OptionError(MODE, "names no trainer", mode, nearest(mode, known))
+    """Refuse another trainer where a part of ours is on, and else a name that is nearly one of ours."""
+    mode = str(run.config.trainer.v1.trainer_mode)
+    if mode in BASE_MODES:
+        return
     for part in ("filter", "allocator"):
-        if mode in VERL_MODES and getattr(run.options, part).enable:
+        if getattr(run.options, part).enable:
             rule = f"must be one of {', '.join(BASE_MODES)} while {ROOT}.{part}.enable=true"
-            raise OptionError(MODE, rule, mode, "set it so")
+            raise OptionError(MODE, rule, mode, nearest(mode, BASE_MODES))
+    # With both off any trainer will do, such as one that another plugin registers where this process cannot see it.
+    if mode not in BASE_MODES.values() and get_close_matches(mode, BASE_MODES, cutoff=_NEARLY):
+        raise OptionError(MODE, "names no trainer", mode, nearest(mode, BASE_MODES))
 
 
 def check_sizes(run: Run) -> None:

@@ -149,6 +149,11 @@ BAD = [
         {SCORER + "path": "pkg://verl_pods_cero.rewards", FILTER + "ranking_key": "accc"},
         [FILTER + "ranking_key", "did you mean 'acc'"],
     ),
+    (
+        "a text to rank by",
+        {SCORER + "path": "pkg://verl_pods_cero.rewards", FILTER + "ranking_key": "pred"},
+        [FILTER + "ranking_key must be a number", "'pred'", "use reward or acc"],
+    ),
     ("half a rollout", {"actor_rollout_ref.rollout.n": 64.5}, ["actor_rollout_ref.rollout.n", "whole number", "64.5"]),
     ("no prompts", {"data.train_batch_size": -1}, ["data.train_batch_size", "at least 1", "-1"]),
     ("no file", {"data.train_files": "/none/train.parquet"}, ["data.train_files", "/none/train.parquet"]),

@@ -13,6 +13,9 @@ from verl_pods_cero.options.schema import ROOT, PodsCeroOptions, Run
 _OPTION = "reward.custom_reward_function"
 _OURS = "pkg://verl_pods_cero.rewards"
 
+# What our scorer reports and is no number.
+_TEXTS = ("pred",)
+
 
 def check_reward_model(run: Run) -> None:
     """Refuse keys of the scorer where a reward model scores on the driver: it reports a reward and nothing else."""
@@ -49,6 +52,8 @@ def check_scorer(run: Run) -> None:
     check_setup(data_paths(data.train_files) + data_paths(data.val_files), **(scorer.get("reward_kwargs") or {}))
     for name, key in _value_keys(run.options).items():
         check_key(name, key, ("reward", *RESULT_KEYS))
+        if key in _TEXTS:
+            raise OptionError(name, "must be a number of the scorer's, and this is a text", key, "use reward or acc")
 
 
 @cache  # a process checks its options more than once, and loading runs the user's file

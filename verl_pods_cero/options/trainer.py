@@ -18,6 +18,8 @@ _NEARLY = 0.77
 # The least and the most that a size may be; beyond that tables overflow, or a group fills the memory.
 _SIZES = {
     "data.train_batch_size": (1, 10**9),
+    "data.max_prompt_length": (1, 10**9),
+    "data.max_response_length": (1, 10**9),
     "actor_rollout_ref.actor.ppo_mini_batch_size": (1, 10**9),
     "trainer.n_gpus_per_node": (1, 10**6),
     "trainer.nnodes": (1, 10**6),

@@ -117,10 +117,7 @@ def _hydra(args: argparse.Namespace) -> Iterator[Any]:
     version.setbase(None)
     search_path = create_automatic_config_search_path(None, _MODULE, args.config_path or _FOLDER)
     if args.config_dir is not None:
-        folder = Path(args.config_dir).absolute()
-        if not folder.is_dir():
-            raise OptionError("--config-dir", "must be a folder", args.config_dir, "name one that exists")
-        anchor = SearchPathQuery(provider="schema")
+        anchor, folder = SearchPathQuery(provider="schema"), Path(args.config_dir).absolute()
         search_path.prepend(provider="command-line", path=f"file://{folder}", anchor=anchor)
     before = HydraConfig.instance().cfg
     hydra = Hydra.create_main_hydra2(task_name=_MODULE.rpartition(".")[2], config_search_path=search_path)

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from verl_pods_cero import cli
 from verl_pods_cero.errors import OptionError, PluginError
+from verl_pods_cero.tools import cli
 from verl_pods_cero.tools.command_line import exit_status, require
 
 

@@ -60,7 +60,7 @@ def test_an_unknown_data_set_ends_the_whole_command_with_status_2(capsys: pytest
 def test_help_imports_nothing_heavy() -> None:
     heavy = {"verl", "torch", "numpy", "pandas", "pyarrow", "matplotlib", "rich"}
     code = (
-        "import sys\nfrom verl_pods_cero import cli\n"
+        "import sys\nfrom verl_pods_cero.tools import cli\n"
         "try: cli.main(['--help'])\n"
         f"except SystemExit: print('heavy:', *sorted({heavy} & set(sys.modules)))"
     )

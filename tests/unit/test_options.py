@@ -117,6 +117,9 @@ BAD = [
     ("no steps", {"trainer.total_training_steps": 0}, ["trainer.total_training_steps", "at least 1", "0"]),
     ("steps for ever", {"trainer.total_training_steps": float("inf")}, ["total_training_steps", "whole number", "inf"]),
     ("a text for steps", {"trainer.total_training_steps": "foo"}, ["total_training_steps", "whole number", "'foo'"]),
+    ("a text for a limit", {"actor_rollout_ref.rollout.max_model_len": "foo"}, ["rollout.max_model_len", "'foo'"]),
+    ("never saved", {"trainer.save_freq": "foo"}, ["trainer.save_freq", "whole number", "'foo'"]),
+    ("no way to resume", {"trainer.resume_mode": "aut"}, ["trainer.resume_mode", "'aut'", "'auto'"]),
     ("a text for prompts", {"data.train_batch_size": "foo"}, ["data.train_batch_size", "whole number", "'foo'"]),
     ("filter seed", {FILTER + "seed": -1}, [FILTER + "seed", "-1"]),
     (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 
 import pandas as pd
 import pytest
@@ -301,4 +300,3 @@ def test_a_critic_of_other_ranks_than_the_actors_is_refused(configure):
 
 def test_the_schema_holds_every_option_with_its_default():
     assert parse(schema()).filter.keep is None
-    assert re.search("RayPerJob", schema().hydra.callbacks.pods_cero._target_)

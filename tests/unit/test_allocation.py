@@ -9,10 +9,9 @@ from tests.unit.test_rollouts import make_rollouts
 from verl_pods_cero.core.allocators import KNOWN, Allocation, create_allocator
 from verl_pods_cero.core.cero import Cero
 from verl_pods_cero.core.settings import AllocatorSettings
-from verl_pods_cero.core.steps import StepPlanner, group_sizes, most_steps
+from verl_pods_cero.core.steps import Steps, group_sizes, most_steps
 from verl_pods_cero.errors import OptionError
-from verl_pods_cero.hooks.generation.worker import SUCCESS
-from verl_pods_cero.hooks.outcomes import outcome_counts, successes
+from verl_pods_cero.hooks.prompts import new_uid, outcome_counts, successes
 from verl_pods_cero.options.allocator import allocator_settings
 from verl_pods_cero.options.checks import validate
 from verl_pods_cero.options.schema import AllocatorOptions
@@ -28,14 +27,14 @@ class Own:
     """One that says nothing of its groups."""
 
 
-def make_planner(name: str = "cero", loader: bool = False, **overrides: object) -> StepPlanner:
+def make_planner(name: str = "cero", loader: bool = False, **overrides: object) -> Steps:
     values = {"num_prompts": 32, "budget": 8 * 8 * 8, "rounds": 10, "batch_prompts": 8, "n": 8, "unit": 4}
     settings = AllocatorSettings(**{**values, **overrides})
     stream = iter(np.arange(10**6).reshape(-1, 8) % 32)
-    return StepPlanner(create_allocator(name, settings), settings, (lambda: next(stream)) if loader else None)
+    return Steps(create_allocator(name, settings), settings, (lambda: next(stream)) if loader else None)
 
 
-def play(planner: StepPlanner, seed: int = 0, steps: int = 10**6) -> list[Allocation]:
+def play(planner: Steps, seed: int = 0, steps: int = 10**6) -> list[Allocation]:
     """Run to the end of the budget on fixed pass rates."""
     taken = []
     rates = np.random.default_rng(seed).beta(0.5, 0.5, planner.settings.num_prompts)
@@ -76,7 +75,7 @@ def test_a_run_ends_within_the_steps_that_the_learning_rate_is_laid_over(name, s
         n_max=12,
         schedule=schedule,
     )
-    steps = play(StepPlanner(create_allocator(name, settings), settings))
+    steps = play(Steps(create_allocator(name, settings), settings))
     assert len(steps) <= most_steps(settings, group_sizes(name, settings)[0]) <= most_steps(settings)
 
 
@@ -132,7 +131,7 @@ def test_rounds_without_a_taker_end_the_run_and_do_not_circle():
 def test_a_row_is_served_once_a_round_where_the_loader_begins_anew(name):
     stream = iter(np.arange(10**6).reshape(-1, 8) % 20)
     settings = AllocatorSettings(num_prompts=20, budget=8 * 8 * 8, rounds=12, batch_prompts=8, n=8, unit=4)
-    planner = StepPlanner(create_allocator(name, settings), settings, lambda: next(stream))
+    planner = Steps(create_allocator(name, settings), settings, lambda: next(stream))
     for step in play(planner):
         assert len(set(step.indices.tolist())) == len(step)
         assert step.rollouts.max() <= 8
@@ -148,7 +147,7 @@ def test_an_allocator_that_never_finishes_ends_with_the_rounds():
         def advance(self):
             pass
 
-    planner = StepPlanner(Idle(), make_planner().settings)
+    planner = Steps(Idle(), make_planner().settings)
     planner.prepare()
     assert planner.exhausted
 
@@ -206,9 +205,8 @@ def test_the_budget_is_what_plain_grpo_would_spend_unless_given(configure):
 
 
 def test_outcomes_are_counted_by_row_of_the_data_set():
-    rollouts = make_rollouts({"p": [1.0, 0.0, 1.0], "q": [0.0, 0.0]})
-    success = successes(rollouts, AllocatorOptions())
-    rows, wins, losses = outcome_counts(rollouts, success, {"p": 7, "q": 3})
+    rollouts = make_rollouts({new_uid(7): [1.0, 0.0, 1.0], new_uid(3): [0.0, 0.0]})
+    rows, wins, losses = outcome_counts(rollouts, successes(rollouts, AllocatorOptions()))
     assert rows.tolist() == [7, 3]
     assert wins.tolist() == [2, 0]
     assert losses.tolist() == [1, 2]
@@ -216,10 +214,19 @@ def test_outcomes_are_counted_by_row_of_the_data_set():
 
 def test_a_shaped_score_is_no_outcome_without_a_threshold():
     rollouts = make_rollouts({"p": [1.0, 0.0]})
-    rollouts.values[:, SUCCESS] = [0.3, 1.2]
+    rollouts.values["acc"][:] = [0.3, 1.2]
     with pytest.raises(OptionError, match=r"success_threshold must be given, since acc is no outcome.*0\.3"):
         successes(rollouts, AllocatorOptions())
     assert successes(rollouts, AllocatorOptions(success_threshold=1.0)).tolist() == [False, True]
+
+
+def test_a_rounding_error_below_the_threshold_is_a_success_all_the_same():
+    rollouts = make_rollouts({"p": [1.0, 0.0, 1.0]})
+    rollouts.values["acc"][:] = [0.8 - 1e-12, 0.8, 0.79]
+    passed = successes(rollouts, AllocatorOptions(success_threshold=0.8), tolerance=1e-6)
+    assert passed.tolist() == [True, True, False]
+    rollouts.values["acc"][:] = [1.0 - 1e-12, 1e-12, -1.0]
+    assert successes(rollouts, AllocatorOptions(), tolerance=1e-6).tolist() == [True, False, False]
 
 
 BAD = [

@@ -15,10 +15,10 @@ from omegaconf import OmegaConf
 
 from tests.unit.test_allocation import play
 from verl_pods_cero.core.allocators import KNOWN, create_allocator
-from verl_pods_cero.core.steps import StepPlanner
+from verl_pods_cero.core.steps import Steps
 from verl_pods_cero.errors import OptionError
-from verl_pods_cero.hooks.generation.worker import rollout_values
 from verl_pods_cero.options.schema import AllocatorOptions, FilterOptions, PodsCeroOptions
+from verl_pods_cero.options.scorer import value_keys
 from verl_pods_cero.tools.dry_run import add_arguments, memory, run
 from verl_pods_cero.tools.dry_run.checks import Checked
 from verl_pods_cero.tools.dry_run.work import run_work
@@ -180,7 +180,7 @@ def test_no_step_of_an_allocator_exceeds_what_is_printed_as_its_most(name, sched
     filtering = FilterOptions(enable=keep is not None, keep=keep)
     work, settings = run_work(Checked(config, PodsCeroOptions(filtering, allocator), False, False, 30, ()))
     # verl ends a run at its last step, whatever is left of the budget.
-    steps = play(StepPlanner(create_allocator(name, settings), settings), steps=work.steps)
+    steps = play(Steps(create_allocator(name, settings), settings), steps=work.steps)
     rows = [int(np.minimum(step.rollouts, keep or step.rollouts).sum()) for step in steps]
     assert max(len(step) for step in steps) <= work.prompts
     assert max(step.total for step in steps) <= work.rollouts
@@ -190,7 +190,8 @@ def test_no_step_of_an_allocator_exceeds_what_is_printed_as_its_most(name, sched
 
 
 def test_a_rollouts_values_have_the_size_that_is_printed():
-    assert rollout_values(1.0, {}, PodsCeroOptions()).numpy().nbytes == memory.DRIVER_BYTES
+    most = PodsCeroOptions(FilterOptions(True, ranking_key="a"), AllocatorOptions(True, success_key="b"))
+    assert 8 * len(value_keys(most)) == memory.DRIVER_BYTES
 
 
 # ------------------------------------------------------------------ what is wrong, or missing

@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
-Mask = npt.NDArray[np.bool_]
+from verl_pods_cero.core.arrays import Floats, Mask
 
 
-def zero_variance(values: Floats, mask: Mask) -> Mask:
+def zero_variance(values: Floats, mask: Mask, tolerance: float = 1e-6) -> Mask:
     """Return which groups hold one value only, shape (B,).
+
+    Formula:
+        max - min <= tolerance max |v|, the last maximum over the whole table: rounding errors make no variance.
 
     Args:
         values: shape (B, n).
         mask: entries that exist, shape (B, n).
+        tolerance: the largest share of the table's largest value that counts as no difference.
 
-    >>> zero_variance(np.array([[1.0, 1.0], [0.0, 1.0]]), np.ones((2, 2), bool)).tolist()
-    [True, False]
+    >>> values = np.array([[1.0, 1.0], [0.0, 1.0], [0.1 + 0.2, 0.3]])
+    >>> zero_variance(values, np.ones((3, 2), bool)).tolist()
+    [True, False, True]
     """
     high = np.where(mask, values, -np.inf).max(axis=1, initial=-np.inf)
     low = np.where(mask, values, np.inf).min(axis=1, initial=np.inf)
-    return np.asarray(high <= low)
+    scale = np.abs(values[mask]).max(initial=0.0)
+    return np.asarray(high - low <= tolerance * scale)
 
 
 def variances(values: Floats, mask: Mask) -> Floats:

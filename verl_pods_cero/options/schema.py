@@ -114,6 +114,9 @@ class PodsCeroOptions:
 
     allocator: AllocatorOptions = field(default_factory=AllocatorOptions)
 
+    # Shares agent loops, server leases and writes among rollouts, which verl makes anew for each of them.
+    fast_generation: bool = True
+
     # Seconds between two looks at the generation's progress (verl: 2.0).
     poll_interval_s: float = 0.1
 

@@ -22,7 +22,7 @@ def check_reward_model(run: Run) -> None:
     model = run.config.reward.reward_model
     if not model.enable or model.enable_resource_pool:
         return
-    for name, key in _value_keys(run.options).items():
+    for name, key in required_keys(run.options).items():
         if key != "reward":
             raise OptionError(
                 name,
@@ -50,7 +50,7 @@ def check_scorer(run: Run) -> None:
 
     # verl takes a scorer that raises for a failed rollout
     check_setup(data_paths(data.train_files) + data_paths(data.val_files), **(scorer.get("reward_kwargs") or {}))
-    for name, key in _value_keys(run.options).items():
+    for name, key in required_keys(run.options).items():
         check_key(name, key, ("reward", *RESULT_KEYS))
         if key in _TEXTS:
             raise OptionError(name, "must be a number of the scorer's, and this is a text", key, "use reward or acc")
@@ -86,11 +86,16 @@ def check_key(option: str, key: str, known: Iterable[str]) -> None:
         raise OptionError(option, "is no key of the scorer's reward_extra_info", key, nearest(key, names))
 
 
-def _value_keys(options: PodsCeroOptions) -> dict[str, str]:
-    """Return the keys that the enabled parts read of a scorer's result, by option."""
+def required_keys(options: PodsCeroOptions) -> dict[str, str]:
+    """Return the keys of a scorer's result that the enabled parts cannot do without, by option."""
     keys = {}
     if options.filter.enable:
         keys[f"{ROOT}.filter.ranking_key"] = options.filter.ranking_key
     if options.allocator.enable:
         keys[f"{ROOT}.allocator.success_key"] = options.allocator.success_key
     return keys
+
+
+def value_keys(options: PodsCeroOptions) -> tuple[str, ...]:
+    """Return the names of all the values that a run reads of a rollout."""
+    return tuple(dict.fromkeys(("reward", "acc", *required_keys(options).values())))

@@ -70,14 +70,17 @@ def _extend_hydra(_module: ModuleType) -> None:
     from hydra.core.plugins import Plugins
     from hydra.plugins.search_path_plugin import SearchPathPlugin
 
-    from verl_pods_cero.options.schema import SCHEMA_NAME, schema
+    from verl_pods_cero.options.schema import ROOT, SCHEMA_NAME, schema
 
     class PodsCeroSearchPath(SearchPathPlugin):
         def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
             search_path.append(provider="verl-pods-cero", path=f"file://{recipes_folder()}")
 
     Plugins.instance().register(PodsCeroSearchPath)
-    ConfigStore.instance().store(name=SCHEMA_NAME, node=schema(), package="_global_", provider="verl-pods-cero")
+    node = schema()
+    # A multirun starts a job in the process that ran the last one; each job gets its own Ray.
+    node.hydra = {"callbacks": {ROOT: {"_target_": "verl_pods_cero.hooks.ray_session.RayPerJob"}}}
+    ConfigStore.instance().store(name=SCHEMA_NAME, node=node, package="_global_", provider="verl-pods-cero")
 
 
 def _wrap_validation(module: ModuleType) -> None:

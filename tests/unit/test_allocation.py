@@ -9,7 +9,7 @@ from tests.unit.test_rollouts import make_rollouts
 from verl_pods_cero.core.allocators import KNOWN, Allocation, create_allocator
 from verl_pods_cero.core.cero import Cero
 from verl_pods_cero.core.settings import AllocatorSettings
-from verl_pods_cero.core.steps import StepPlanner, group_sizes, most_steps
+from verl_pods_cero.core.steps import Steps, group_sizes, most_steps
 from verl_pods_cero.errors import OptionError
 from verl_pods_cero.hooks.generation.worker import SUCCESS
 from verl_pods_cero.hooks.outcomes import outcome_counts, successes
@@ -28,14 +28,14 @@ class Own:
     """One that says nothing of its groups."""
 
 
-def make_planner(name: str = "cero", loader: bool = False, **overrides: object) -> StepPlanner:
+def make_planner(name: str = "cero", loader: bool = False, **overrides: object) -> Steps:
     values = {"num_prompts": 32, "budget": 8 * 8 * 8, "rounds": 10, "batch_prompts": 8, "n": 8, "unit": 4}
     settings = AllocatorSettings(**{**values, **overrides})
     stream = iter(np.arange(10**6).reshape(-1, 8) % 32)
-    return StepPlanner(create_allocator(name, settings), settings, (lambda: next(stream)) if loader else None)
+    return Steps(create_allocator(name, settings), settings, (lambda: next(stream)) if loader else None)
 
 
-def play(planner: StepPlanner, seed: int = 0, steps: int = 10**6) -> list[Allocation]:
+def play(planner: Steps, seed: int = 0, steps: int = 10**6) -> list[Allocation]:
     """Run to the end of the budget on fixed pass rates."""
     taken = []
     rates = np.random.default_rng(seed).beta(0.5, 0.5, planner.settings.num_prompts)
@@ -76,7 +76,7 @@ def test_a_run_ends_within_the_steps_that_the_learning_rate_is_laid_over(name, s
         n_max=12,
         schedule=schedule,
     )
-    steps = play(StepPlanner(create_allocator(name, settings), settings))
+    steps = play(Steps(create_allocator(name, settings), settings))
     assert len(steps) <= most_steps(settings, group_sizes(name, settings)[0]) <= most_steps(settings)
 
 
@@ -132,7 +132,7 @@ def test_rounds_without_a_taker_end_the_run_and_do_not_circle():
 def test_a_row_is_served_once_a_round_where_the_loader_begins_anew(name):
     stream = iter(np.arange(10**6).reshape(-1, 8) % 20)
     settings = AllocatorSettings(num_prompts=20, budget=8 * 8 * 8, rounds=12, batch_prompts=8, n=8, unit=4)
-    planner = StepPlanner(create_allocator(name, settings), settings, lambda: next(stream))
+    planner = Steps(create_allocator(name, settings), settings, lambda: next(stream))
     for step in play(planner):
         assert len(set(step.indices.tolist())) == len(step)
         assert step.rollouts.max() <= 8
@@ -148,7 +148,7 @@ def test_an_allocator_that_never_finishes_ends_with_the_rounds():
         def advance(self):
             pass
 
-    planner = StepPlanner(Idle(), make_planner().settings)
+    planner = Steps(Idle(), make_planner().settings)
     planner.prepare()
     assert planner.exhausted
 

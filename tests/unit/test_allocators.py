@@ -220,7 +220,7 @@ def test_a_batch_is_filled_over_several_pulls() -> None:
     assert allocator.room == 0 and len(allocator.plan([9])) == 0
 
 
-def test_cero_matches_its_scheduler_in_memory_and_prices() -> None:
+def test_cero_matches_its_duals_in_memory_and_prices() -> None:
     allocator = create_allocator("cero", BASE)
     assert isinstance(allocator, Cero)
     assert allocator.bytes_per_prompt == 56.0

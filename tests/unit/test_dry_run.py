@@ -15,7 +15,7 @@ from omegaconf import OmegaConf
 
 from tests.unit.test_allocation import play
 from verl_pods_cero.core.allocators import KNOWN, create_allocator
-from verl_pods_cero.core.steps import StepPlanner
+from verl_pods_cero.core.steps import Steps
 from verl_pods_cero.errors import OptionError
 from verl_pods_cero.hooks.generation.worker import rollout_values
 from verl_pods_cero.options.schema import AllocatorOptions, FilterOptions, PodsCeroOptions
@@ -170,7 +170,7 @@ def test_no_step_of_an_allocator_exceeds_what_is_printed_as_its_most(name, sched
     filtering = FilterOptions(enable=keep is not None, keep=keep)
     work, settings = run_work(Checked(config, PodsCeroOptions(filtering, allocator), False, False, 30, ()))
     # verl ends a run at its last step, whatever is left of the budget.
-    steps = play(StepPlanner(create_allocator(name, settings), settings), steps=work.steps)
+    steps = play(Steps(create_allocator(name, settings), settings), steps=work.steps)
     rows = [int(np.minimum(step.rollouts, keep or step.rollouts).sum()) for step in steps]
     assert max(len(step) for step in steps) <= work.prompts
     assert max(step.total for step in steps) <= work.rollouts

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from verl_pods_cero.core.arrays import Ints
 from verl_pods_cero.core.settings import AllocatorSettings
 from verl_pods_cero.errors import OptionError, nearest
 
@@ -38,8 +39,8 @@ class Allocation:
     12
     """
 
-    indices: NDArray[np.int64]
-    rollouts: NDArray[np.int64]
+    indices: Ints
+    rollouts: Ints
 
     @classmethod
     def empty(cls) -> Allocation:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
-Mask = npt.NDArray[np.bool_]
+from verl_pods_cero.core.arrays import Floats, Mask
 
 
 def zero_variance(values: Floats, mask: Mask) -> Mask:

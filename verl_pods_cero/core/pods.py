@@ -15,11 +15,8 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
+from verl_pods_cero.core.arrays import Floats, Ints, Mask
 from verl_pods_cero.errors import OptionError, nearest
-
-Floats: TypeAlias = NDArray[np.float64]
-Mask: TypeAlias = NDArray[np.bool_]
-Ints: TypeAlias = NDArray[np.int64]
 
 _OPTION = "pods_cero.filter.rule"
 

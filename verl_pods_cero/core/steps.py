@@ -6,13 +6,11 @@ import math
 from collections.abc import Callable
 
 import numpy as np
-import numpy.typing as npt
 
 from verl_pods_cero.core.allocators import Allocation, Allocator, resolve_allocator
+from verl_pods_cero.core.arrays import Ints
 from verl_pods_cero.core.budget import BudgetedAllocator
 from verl_pods_cero.core.settings import AllocatorSettings
-
-Ints = npt.NDArray[np.int64]
 
 # Sets the stream of shuffles apart from the allocator's own, which has the same seed.
 _SHUFFLE = 1
@@ -44,7 +42,7 @@ def most_steps(settings: AllocatorSettings, group: int | None = None) -> int:
     return math.ceil(prompts / settings.batch_prompts) + settings.rounds
 
 
-class StepPlanner:
+class Steps:
     """Hands a run's rounds out as training steps, one step ahead of the trainer.
 
     A round with nothing to generate is closed at once and takes no step. Rounds are finite, so this ends.
@@ -56,7 +54,7 @@ class StepPlanner:
 
     >>> from verl_pods_cero.core.allocators import create_allocator
     >>> settings = AllocatorSettings(num_prompts=4, budget=32, rounds=2, batch_prompts=2, n=8)
-    >>> planner = StepPlanner(create_allocator("uniform", settings), settings)
+    >>> planner = Steps(create_allocator("uniform", settings), settings)
     >>> planner.prepare(); step = planner.take(); step.total, planner.last
     (16, False)
     """

@@ -13,7 +13,7 @@ from verl.utils.debug import marked_timer
 
 from verl_pods_cero.core.allocators import create_allocator
 from verl_pods_cero.core.budget import BudgetedAllocator
-from verl_pods_cero.core.steps import StepPlanner
+from verl_pods_cero.core.steps import Steps
 from verl_pods_cero.errors import LOGGER, OptionError
 from verl_pods_cero.hooks import checkpoint
 from verl_pods_cero.hooks.outcomes import outcome_counts, successes
@@ -42,7 +42,7 @@ class AllocatorMixin(_Base):
     train_dataloader: Any
 
     def __init__(self, config: DictConfig) -> None:
-        self._planner: StepPlanner | None = None
+        self._planner: Steps | None = None
         self._row_of_uid: dict[str, int] = {}
         self._allocation_metrics: dict[str, float] = {}
         super().__init__(config)
@@ -60,7 +60,7 @@ class AllocatorMixin(_Base):
         if stream is not None and not len(positions):
             rule = f"must be at most the number of rows that verl kept ({rows}), or an epoch has no batch"
             raise OptionError("data.train_batch_size", rule, positions.batch_size, f"use {rows} or less")
-        self._planner = StepPlanner(create_allocator(options.name, settings), settings, stream)
+        self._planner = Steps(create_allocator(options.name, settings), settings, stream)
         self._header = checkpoint.state_header(options, settings, self.train_dataset, self.config.data.prompt_key)
         # Steps and the learning-rate schedule follow the allocator. Epochs do not count: one
         # never ends, or verl would end the run by the size of the data set.

@@ -8,15 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from verl_pods_cero.core.allocators import Allocation, Allocator
+from verl_pods_cero.core.arrays import Floats, Ints, Mask
 from verl_pods_cero.core.budget import BudgetedAllocator
 from verl_pods_cero.core.settings import AllocatorSettings
-from verl_pods_cero.core.steps import StepPlanner, most_steps
+from verl_pods_cero.core.steps import Steps, most_steps
 from verl_pods_cero.tools.simulation.luck import luck
 from verl_pods_cero.tools.simulation.worlds import World
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -81,7 +78,7 @@ def play(allocator: Allocator, settings: AllocatorSettings, world: World, seed: 
     Raises:
         ValueError: the allocator serves a prompt twice in a step.
     """
-    planner = StepPlanner(allocator, settings)
+    planner = Steps(allocator, settings)
     seen = np.zeros(world.num_prompts, dtype=np.int64)
     parts: list[Groups] = []
     metrics: list[dict[str, float]] = []

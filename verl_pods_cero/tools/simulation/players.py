@@ -6,9 +6,9 @@ import re
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from verl_pods_cero.core.allocators import KNOWN, Allocator, create_allocator
+from verl_pods_cero.core.arrays import Floats, Ints
 from verl_pods_cero.core.greedy_marginal import GreedyMarginal
 from verl_pods_cero.core.ranking import leaders
 from verl_pods_cero.core.settings import SCHEDULES, AllocatorSettings
@@ -17,9 +17,6 @@ from verl_pods_cero.errors import OptionError, nearest
 from verl_pods_cero.options.allocator import allocator_settings
 from verl_pods_cero.options.schema import AllocatorOptions
 from verl_pods_cero.tools.simulation.worlds import World, means_over_time
-
-Floats = NDArray[np.float64]
-Indices = NDArray[np.int64]
 
 OFFLINE = "offline_optimum"
 _OPTION = "--allocators"
@@ -146,7 +143,7 @@ class OfflineOptimum(GreedyMarginal):
         self.targets = best_split(settings, q)
         self._head_start: Floats = self._tie / settings.num_prompts * settings.n_max_units
 
-    def _choose(self, candidates: Indices | None) -> tuple[Indices, Indices]:
+    def _choose(self, candidates: Ints | None) -> tuple[Ints, Ints]:
         most, room = self.settings.n_max_units, self._room
         wanted = self.targets - self.exposures
         share = (self.round + 1) / self.settings.rounds
@@ -162,7 +159,7 @@ class OfflineOptimum(GreedyMarginal):
         return rows, np.clip(room - (np.cumsum(units) - units), 0, units)
 
 
-def best_split(settings: AllocatorSettings, q: Floats) -> Indices:
+def best_split(settings: AllocatorSettings, q: Floats) -> Ints:
     """Units that the offline optimum gives each prompt, (M,)."""
     cap = settings.rounds * settings.n_max_units
     return greedy_optimum(curvature(settings, q), settings.budget_units, cap)

@@ -14,13 +14,14 @@ from verl.utils.debug import marked_timer
 from verl_pods_cero.core.allocators import create_allocator
 from verl_pods_cero.core.budget import BudgetedAllocator
 from verl_pods_cero.core.steps import Steps
-from verl_pods_cero.errors import LOGGER, OptionError
+from verl_pods_cero.errors import LOGGER, OptionError, option_names
 from verl_pods_cero.hooks import checkpoint
 from verl_pods_cero.hooks.outcomes import outcome_counts, successes
 from verl_pods_cero.hooks.prompt_pool import PositionStream, position_loader, prompt_batch
 from verl_pods_cero.hooks.rollouts import Rollouts
 from verl_pods_cero.metric_names import allocation_metrics
 from verl_pods_cero.options.allocator import allocator_settings, run_steps
+from verl_pods_cero.options.names import ALLOCATOR_NAMES
 from verl_pods_cero.options.schema import PodsCeroOptions
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ class AllocatorMixin(_Base):
         self._allocation_metrics: dict[str, float] = {}
         super().__init__(config)
 
+    @option_names(ALLOCATOR_NAMES)
     def _init_dataloader(self) -> None:
         super()._init_dataloader()
         options = self.pods_cero.allocator

@@ -8,9 +8,11 @@ import numpy as np
 
 from verl_pods_cero.core.groups import zero_variance
 from verl_pods_cero.core.pods import keep_count, select
+from verl_pods_cero.errors import option_names
 from verl_pods_cero.hooks.generation.worker import RANKING
 from verl_pods_cero.hooks.rollouts import Rollouts
 from verl_pods_cero.hooks.row_index import Ints, Mask
+from verl_pods_cero.options.names import FILTER_NAMES
 from verl_pods_cero.options.schema import FilterOptions
 
 
@@ -41,10 +43,12 @@ class RolloutFilter:
         rollouts: n, the rollouts generated for a prompt.
     """
 
+    @option_names(FILTER_NAMES)
     def __init__(self, options: FilterOptions, rollouts: int) -> None:
         self.options = options
         self.keep = keep_count(rollouts, options.keep, options.keep_fraction)
 
+    @option_names(FILTER_NAMES)
     def __call__(self, rollouts: Rollouts, step: int) -> Kept:
         """Choose the rollouts of one step: S sessions in B groups of at most n.
 

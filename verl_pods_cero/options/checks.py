@@ -9,9 +9,10 @@ import numpy as np
 from verl_pods_cero.core.allocators import create_allocator, resolve_allocator
 from verl_pods_cero.core.budget import BudgetedAllocator
 from verl_pods_cero.core.pods import keep_count, resolve_rule, select
-from verl_pods_cero.errors import OptionError, nearest
+from verl_pods_cero.errors import OptionError, nearest, option_names
 from verl_pods_cero.options.allocator import allocator_settings
 from verl_pods_cero.options.data_files import check_data_files, check_loader_batches, training_rows
+from verl_pods_cero.options.names import ALLOCATOR_NAMES, FILTER_NAMES
 from verl_pods_cero.options.ranks import data_parallel_size
 from verl_pods_cero.options.schema import BASE_MODES, ROOT, AllocatorOptions, FilterOptions, PodsCeroOptions, parse
 from verl_pods_cero.options.scorer import check_rewards
@@ -127,6 +128,7 @@ def _check_rollouts(config: DictConfig) -> None:
         )
 
 
+@option_names(FILTER_NAMES)
 def _check_filter(config: DictConfig, options: FilterOptions, shape: UpdateShape) -> None:
     keep = keep_count(config.actor_rollout_ref.rollout.n, options.keep, options.keep_fraction)
     _check_rule(config, options, keep)
@@ -204,6 +206,7 @@ def _check_micro_batches(config: DictConfig, keep: int, shape: UpdateShape) -> N
     )
 
 
+@option_names(ALLOCATOR_NAMES)
 def _check_allocator(config: DictConfig, options: AllocatorOptions) -> None:
     refused = {
         "algorithm.filter_groups.enable": bool((config.algorithm.get("filter_groups") or {}).get("enable")),

@@ -15,21 +15,21 @@ import pytest
 
 from verl_pods_cero.core import duals
 from verl_pods_cero.core.cero import Cero
-from verl_pods_cero.core.duals import Constants, SchedulerState
+from verl_pods_cero.core.duals import Constants, Duals
 from verl_pods_cero.core.pass_rates import PassRates
 from verl_pods_cero.core.settings import AllocatorSettings
 
 GROUP = 4
 
 
-def one_round(state: SchedulerState, wins: np.ndarray) -> None:
+def one_round(state: Duals, wins: np.ndarray) -> None:
     decided = duals.plan(state)
     n = decided.executed * GROUP
     duals.observe(state, decided.indices, wins[: len(n)] * n // 8, n - wins[: len(n)] * n // 8)
     duals.advance(state, decided)
 
 
-def running_state(num_prompts: int, fresh: bool) -> SchedulerState:
+def running_state(num_prompts: int, fresh: bool) -> Duals:
     """A run just begun, all duals equal, or one in which every prompt has a history of its own."""
     rng = np.random.default_rng(0)
     c = Constants(num_prompts, rounds=500, budget=int(num_prompts * 7.14), capacity=132, n_max=2)

@@ -13,7 +13,19 @@ LOGGER = "verl.pods_cero"
 _FIELD = re.compile(r"\{(\w+)\}")
 
 
-class OptionError(ValueError):
+class FieldError(ValueError):
+    """An error whose message mentions fields, which other rooms call otherwise: they stand in braces, as in "{n}"."""
+
+    def __init__(self, message: str) -> None:
+        self.message = message
+        super().__init__(_named(message, {}))
+
+    def renamed(self, names: Mapping[str, str]) -> FieldError:
+        """Return the same error with fields under other names; a name that is not given stays."""
+        return type(self)(_named(self.message, names))
+
+
+class OptionError(FieldError):
     """An option is wrong: the message names it, the rule, the value received and the fix.
 
     A room raises it under the names of its own fields; one that calls these fields otherwise words it anew by
@@ -27,10 +39,11 @@ class OptionError(ValueError):
 
     def __init__(self, option: str, rule: str, received: object, fix: str) -> None:
         self.option, self.rule, self.received, self.fix = option, rule, received, fix
-        super().__init__(f"{option} {_named(rule, {})}, got {received!r}. Fix: {_named(fix, {}).rstrip('.')}.")
+        # Not formatted again: what was received may hold braces of its own.
+        ValueError.__init__(self, f"{option} {_named(rule, {})}, got {received!r}. Fix: {_named(fix, {}).rstrip('.')}.")
 
     def renamed(self, names: Mapping[str, str]) -> OptionError:
-        """Return the same error with fields under other names; a name that is not given stays."""
+        """Return the same error under other names."""
         option, rule, fix = names.get(self.option, self.option), _named(self.rule, names), _named(self.fix, names)
         return OptionError(option, rule, self.received, fix)
 
@@ -41,7 +54,7 @@ def _named(text: str, names: Mapping[str, str]) -> str:
 
 @contextmanager
 def option_names(names: Mapping[str, str]) -> Iterator[None]:
-    """Word option errors of the block under other names.
+    """Word errors of the block, or of the function that this decorates, under other names.
 
     >>> with option_names({"n_max": "--n-max", "n": "--n"}):
     ...     raise OptionError("n_max", "must be at least {n} (8)", 4, "raise it, or lower {n}")
@@ -51,7 +64,7 @@ def option_names(names: Mapping[str, str]) -> Iterator[None]:
     """
     try:
         yield
-    except OptionError as error:
+    except FieldError as error:
         raise error.renamed(names) from error.__cause__
 
 

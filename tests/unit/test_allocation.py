@@ -90,7 +90,7 @@ def test_an_allocator_of_ones_own_says_its_group_sizes_or_inherits_them():
 
 
 def test_an_allocator_that_cannot_be_built_is_refused():
-    with pytest.raises(OptionError, match=r"pods_cero.allocator.name must name a class that can be built"):
+    with pytest.raises(OptionError, match=r"^name must name a class that can be built"):
         create_allocator("tests.unit.test_allocation:Own", AllocatorSettings(8, 64, 4, 2))
 
 
@@ -235,8 +235,18 @@ BAD = [
     ("unknown candidates", {"candidates": "pol"}, ["pods_cero.allocator.candidates", "'pool'"]),
     ("epoch of a loader", {"schedule": "epoch", "candidates": "loader"}, ["candidates", "schedule=epoch"]),
     ("shaped success", {"success_key": "reward"}, ["pods_cero.allocator.success_key", "success_threshold"]),
-    ("ragged unit", {"unit": 3}, ["pods_cero.allocator", "unit", "3"]),
-    ("budget beyond reach", {"budget": 10**6, "rounds": 1}, ["pods_cero.allocator.budget", "1000000"]),
+    ("ragged unit", {"unit": 3}, ["actor_rollout_ref.rollout.n must be a multiple of pods_cero.allocator.unit (3)"]),
+    (
+        "few rollouts",
+        {"n_max": 4},
+        ["pods_cero.allocator.n_max must be at least actor_rollout_ref.rollout.n (8), got 4"],
+    ),
+    ("no class", {"name": "nowhere:Class"}, ["pods_cero.allocator.name must name a class that can be imported"]),
+    (
+        "budget beyond reach",
+        {"budget": 10**6, "rounds": 1},
+        ["pods_cero.allocator.budget", "1000000", "raise pods_cero.allocator.rounds or data."],
+    ),
     ("bad rho", {"rho": 1.5}, ["pods_cero.allocator.rho", "1.5"]),
 ]
 

@@ -220,7 +220,7 @@ def test_a_batch_is_filled_over_several_pulls() -> None:
     assert allocator.room == 0 and len(allocator.plan([9])) == 0
 
 
-def test_cero_matches_its_scheduler_in_memory_and_prices() -> None:
+def test_cero_matches_its_duals_in_memory_and_prices() -> None:
     allocator = create_allocator("cero", BASE)
     assert isinstance(allocator, Cero)
     assert allocator.bytes_per_prompt == 56.0
@@ -380,9 +380,7 @@ def test_every_known_name_builds_an_allocator(name: str) -> None:
 
 
 def test_an_unknown_name_is_refused_with_the_nearest_known_one() -> None:
-    with pytest.raises(
-        ValueError, match=r"pods_cero\.allocator\.name must be a known name .*got 'cerro'\. Fix: did you mean 'cero'"
-    ):
+    with pytest.raises(ValueError, match=r"^name must be a known name .*got 'cerro'\. Fix: did you mean 'cero'"):
         create_allocator("cerro", BASE)
 
 
@@ -404,13 +402,13 @@ def test_an_allocator_of_ones_own_is_found_by_its_path(monkeypatch: pytest.Monke
     assert allocator.plan([7, 8, 9]).indices.tolist() == [7, 8]
     with pytest.raises(TypeError, match="lacks advance, finished, load_state_dict"):
         create_allocator("my_allocators:Half", BASE)
-    with pytest.raises(ValueError, match=r"pods_cero\.allocator\.name .*'my_allocators:Second'"):
+    with pytest.raises(ValueError, match=r"^name .*'my_allocators:Second'"):
         create_allocator("my_allocators:Second", BASE)
 
 
 @pytest.mark.parametrize("name", ["no_such_module:Class", ":Class", "verl_pods_cero.core.cero:"])
 def test_a_path_that_leads_nowhere_is_refused(name: str) -> None:
-    with pytest.raises(ValueError, match=r"pods_cero\.allocator\.name must name a class that can be imported"):
+    with pytest.raises(ValueError, match=r"^name must name a class that can be imported"):
         create_allocator(name, BASE)
 
 
@@ -420,20 +418,20 @@ def test_a_path_that_leads_nowhere_is_refused(name: str) -> None:
 @pytest.mark.parametrize(
     ("changes", "complaint"),
     [
-        ({"num_prompts": 0}, "the number of rows in data.train_files must be a whole number, at least 1, got 0"),
+        ({"num_prompts": 0}, "num_prompts must be a whole number, at least 1, got 0"),
         ({"budget": 0}, "budget must be a whole number, at least 1, got 0"),
         (
             {"budget": 642},
-            r"budget must be a multiple of \S+\.unit \(4\), got 642. Fix: use 640 or 644",
+            r"budget must be a multiple of unit \(4\), got 642. Fix: use 640 or 644",
         ),
         ({"budget": 2}, "budget must be a multiple .* got 2. Fix: use 4"),
         ({"budget": 772}, r"budget must be at most rounds \* capacity \(12 \* 64 = 768\), got 772. Fix: use 768"),
         ({"rounds": 0}, "rounds must be a whole number, at least 1, got 0"),
         ({"rounds": 2.5}, "rounds must be a whole number, at least 1, got 2.5"),
         ({"rounds": True}, "rounds must be a whole number, at least 1, got True"),
-        ({"batch_prompts": 41}, r"data.train_batch_size must be at most the number of rows in data.train_files \(40\)"),
-        ({"n": 6}, "actor_rollout_ref.rollout.n must be a multiple"),
-        ({"n_max": 4}, r"n_max must be at least actor_rollout_ref\.rollout\.n \(8\), got 4"),
+        ({"batch_prompts": 41}, r"batch_prompts must be at most num_prompts \(40\)"),
+        ({"n": 6}, "n must be a multiple"),
+        ({"n_max": 4}, r"n_max must be at least n \(8\), got 4"),
         ({"n_max": 10}, "n_max must be a multiple"),
         ({"n_max": -8}, "n_max must be a whole number, at least 1, got -8"),
         ({"unit": 1}, "unit must be at least 2 .* got 1"),
@@ -455,7 +453,7 @@ def test_a_path_that_leads_nowhere_is_refused(name: str) -> None:
 def test_a_setting_that_breaks_a_rule_is_refused_by_name_with_a_way_out(
     changes: dict[str, Any], complaint: str
 ) -> None:
-    with pytest.raises(OptionError, match=r"^(pods_cero\.allocator\.)?" + complaint.replace("?", r"\?")):
+    with pytest.raises(OptionError, match="^" + complaint.replace("?", r"\?")):
         replace(BASE, **changes)
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from verl_pods_cero.core import duals
-from verl_pods_cero.core.duals import Constants, Plan, SchedulerState
+from verl_pods_cero.core.duals import Constants, Duals, Plan
 from verl_pods_cero.core.pass_rates import PassRates, informativeness
 from verl_pods_cero.core.ranking import leaders
 from verl_pods_cero.core.utility import best_total, greedy_optimum, utility
@@ -22,7 +22,7 @@ PUBLISHED = Constants(num_prompts=8960, rounds=500, budget=64_000, capacity=132,
 GROUP = 4
 
 
-def play(state: SchedulerState, pass_rates: np.ndarray, rng: np.random.Generator) -> Plan:
+def play(state: Duals, pass_rates: np.ndarray, rng: np.random.Generator) -> Plan:
     """One round, with outcomes drawn from uniform numbers so that the trajectory is the same everywhere."""
     decided = duals.plan(state)
     n = decided.executed * GROUP
@@ -37,7 +37,7 @@ def play(state: SchedulerState, pass_rates: np.ndarray, rng: np.random.Generator
 
 
 @functools.cache
-def published_run(seed: int, drift: float) -> tuple[list[int], np.ndarray, SchedulerState]:
+def published_run(seed: int, drift: float) -> tuple[list[int], np.ndarray, Duals]:
     rng = np.random.default_rng(seed)
     world = DriftingWorld.drawn(8960, seed, drift=drift)
     state = duals.start(PUBLISHED, PassRates.start(8960), seed)
@@ -69,7 +69,7 @@ def test_published_run_follows_its_golden_trajectory() -> None:
 # --- the rule, against a second reading of the paper written as plainly as can be ---------------------------------
 
 
-def plain_round(s: SchedulerState, outcomes: Any) -> tuple[np.ndarray, np.ndarray]:
+def plain_round(s: Duals, outcomes: Any) -> tuple[np.ndarray, np.ndarray]:
     """The specification line by line, with full sorts and branches; changes `s` in place."""
     c, m = s.constants, s.constants.num_prompts
     margin = s.theta - s.price
@@ -211,7 +211,7 @@ def test_the_tie_permutation_comes_from_the_seed_alone() -> None:
 # --- single rules ---------------------------------------------------------------------------------------------------
 
 
-def small(theta: list[float], price: float = 0.5, **changes: int) -> SchedulerState:
+def small(theta: list[float], price: float = 0.5, **changes: int) -> Duals:
     settings = {"rounds": 16, "budget": 32, "capacity": 4, "n_max": 2} | changes
     c = Constants(num_prompts=len(theta), **settings)
     state = duals.start(c, PassRates.start(len(theta)), seed=0, price=price)

@@ -251,7 +251,8 @@ def test_the_commands_options_are_known_without_numpy_or_a_plotting_library() ->
 
 
 def test_an_interrupted_simulation_writes_nothing(tmp_path: Path) -> None:
-    program = [sys.executable, "-m", "verl_pods_cero.tools.simulation", "--jobs", "2", "--out", str(tmp_path / "out")]
+    start = "import sys; from verl_pods_cero.tools.cli import main; sys.exit(main())"
+    program = [sys.executable, "-c", start, "simulate", "--jobs", "2", "--out", str(tmp_path / "out")]
     with subprocess.Popen(program, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
         deadline = time.monotonic() + 60
         while not list(tmp_path.glob(".out-*/made/runs/*.jsonl")) and time.monotonic() < deadline:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -27,7 +28,6 @@ from verl_pods_cero.tools.simulation.players import (
     OFFLINE,
     OfflineOptimum,
     Player,
-    Sizes,
     best_split,
     create,
     curvature,
@@ -38,22 +38,22 @@ from verl_pods_cero.tools.simulation.summary import Spread, curve, summarise
 from verl_pods_cero.tools.simulation.worlds import DriftingWorld, means_over_time
 
 WORLD = DriftingWorld.drawn(60, seed=0)
-SIZES = Sizes(steps=24, batch=10, n=8)
+SIZES = {"num_prompts": 60, "steps": 24, "batch_prompts": 10, "n": 8}
 
 
-def played(name: str, sizes: Sizes = SIZES, world: DriftingWorld = WORLD, seed: int = 0) -> Play:
+def played(name: str, sizes: dict[str, Any] = SIZES, world: DriftingWorld = WORLD, seed: int = 0) -> Play:
     player = parse_players(name)[0]
-    settings = settings_for(player, sizes, world.num_prompts, seed)
+    settings = settings_for(player, sizes, seed)
     return play(create(player, settings, world), settings, world, seed)
 
 
-def judged(name: str, sizes: Sizes = SIZES, seed: int = 0) -> Result:
+def judged(name: str, sizes: dict[str, Any] = SIZES, seed: int = 0) -> Result:
     player = parse_players(name)[0]
-    settings = settings_for(player, sizes, WORLD.num_prompts, seed)
+    settings = settings_for(player, sizes, seed)
     allocator = create(player, settings, WORLD)
     run = play(allocator, settings, WORLD, seed)
     means = means_over_time(WORLD)
-    best = settings_for(Player(OFFLINE), sizes, WORLD.num_prompts, seed)
+    best = settings_for(Player(OFFLINE), sizes, seed)
     optimum = float(utility(best_split(best, means[1]), curvature(best, means[1])).sum())
     return judge(run, allocator, means, optimum, player.label, seed, choices(run.groups, RULES, [4], seed))
 
@@ -88,17 +88,17 @@ def test_settings_are_those_of_a_training_run_of_the_same_sizes() -> None:
     )
     for schedule in ("round", "epoch"):
         options = AllocatorOptions(enable=True, name="cero", schedule=schedule, seed=3)
-        assert settings_for(Player("cero", schedule), SIZES, 60, 3) == allocator_settings(config, options, 60)
+        assert settings_for(Player("cero", schedule), SIZES, 3) == allocator_settings(config, options, 60)
 
 
 def test_the_knapsack_may_hand_out_more_than_n_unless_told_otherwise() -> None:
-    assert settings_for(Player("knapsack"), SIZES, 60, 0).n_max == 16
-    assert settings_for(Player("knapsack"), Sizes(24, 10, 8, n_max=8), 60, 0).n_max == 8
-    assert settings_for(Player("cero"), SIZES, 60, 0).n_max == 8
+    assert settings_for(Player("knapsack"), SIZES, 0).n_max == 16
+    assert settings_for(Player("knapsack"), {**SIZES, "n_max": 8}, 0).n_max == 8
+    assert settings_for(Player("cero"), SIZES, 0).n_max == 8
 
 
 def test_the_offline_optimum_hands_out_the_best_split_to_the_last_unit() -> None:
-    settings = settings_for(Player(OFFLINE), SIZES, 60, 0)
+    settings = settings_for(Player(OFFLINE), SIZES, 0)
     q = means_over_time(WORLD)[1]
     run = played(OFFLINE)
     had = np.bincount(run.groups.row, weights=run.groups.rollouts, minlength=60)
@@ -108,13 +108,13 @@ def test_the_offline_optimum_hands_out_the_best_split_to_the_last_unit() -> None
 
 
 def test_the_offline_optimum_serves_the_candidates_only() -> None:
-    settings = settings_for(Player(OFFLINE), SIZES, 60, 0)
+    settings = settings_for(Player(OFFLINE), SIZES, 0)
     allocator = OfflineOptimum(settings, np.full(60, 0.2))
     assert set(allocator.plan([3, 50]).indices) == {3, 50}
 
 
 def test_no_allocator_has_more_of_the_utility_than_the_offline_optimum() -> None:
-    for sizes in (SIZES, Sizes(24, 10, 8, budget=1600, lam=2.0)):
+    for sizes in (SIZES, {**SIZES, "budget": 1600, "lam": 2.0}):
         share = {
             player.label: judged(player.label, sizes).numbers["utility_share"] for player in parse_players(ALLOCATORS)
         }
@@ -171,7 +171,7 @@ def test_the_worlds_clock_is_the_share_of_the_budget_spent_before_the_step() -> 
 
 
 def test_a_limit_of_steps_ends_the_run() -> None:
-    settings = settings_for(Player("uniform"), SIZES, 60, 0)
+    settings = settings_for(Player("uniform"), SIZES, 0)
     run = play(create_allocator("uniform", settings), settings, WORLD, 0, limit=5)
     assert run.steps == 5 and run.groups.rollouts.sum() == 400
 
@@ -184,7 +184,7 @@ class Twice(Uniform):
 
 
 def test_a_prompt_served_twice_in_a_step_is_refused() -> None:
-    settings = settings_for(Player("uniform"), SIZES, 60, 0)
+    settings = settings_for(Player("uniform"), SIZES, 0)
     with pytest.raises(ValueError, match="twice in one step"):
         play(Twice(settings), settings, WORLD, 0)
 

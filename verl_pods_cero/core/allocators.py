@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from verl_pods_cero.core.arrays import Ints
+from verl_pods_cero.core.import_names import imported
 from verl_pods_cero.core.settings import AllocatorSettings
-from verl_pods_cero.errors import OptionError, nearest
+from verl_pods_cero.errors import OptionError
 
 _HOME = "verl_pods_cero.core"
 KNOWN = {
@@ -23,8 +24,6 @@ KNOWN = {
     "random_matched": f"{_HOME}.cero:RandomMatched",
     "uniform": f"{_HOME}.uniform:Uniform",
 }
-
-_OPTION = "pods_cero.allocator.name"
 
 
 @dataclass(frozen=True)
@@ -38,8 +37,8 @@ class Allocation:
     12
     """
 
-    indices: NDArray[np.int64]
-    rollouts: NDArray[np.int64]
+    indices: Ints
+    rollouts: Ints
 
     @classmethod
     def empty(cls) -> Allocation:
@@ -107,16 +106,7 @@ def resolve_allocator(name: str) -> Callable[[AllocatorSettings], Allocator]:
     >>> resolve_allocator("greso").__name__
     'Greso'
     """
-    path = KNOWN.get(name, name)
-    if ":" not in path:
-        raise OptionError(_OPTION, "must be a known name or package.module:Class", name, nearest(name, KNOWN))
-    module, _, attribute = path.partition(":")
-    try:
-        found: Callable[[AllocatorSettings], Allocator] = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
-        fix = f"{error}. Known without a module: {', '.join(KNOWN)}"
-        raise OptionError(_OPTION, "must name a class that can be imported", name, fix) from error
-    return found
+    return imported("name", KNOWN.get(name, name), KNOWN, "Class")
 
 
 def create_allocator(name: str, settings: AllocatorSettings) -> Allocator:
@@ -131,7 +121,7 @@ def create_allocator(name: str, settings: AllocatorSettings) -> Allocator:
     32
     >>> create_allocator("unifrom", settings)
     Traceback (most recent call last):
-    verl_pods_cero.errors.OptionError: pods_cero.allocator.name must be a known name or package.module:Class, got \
+    verl_pods_cero.errors.OptionError: name must be a known name or package.module:Class, got \
 'unifrom'. Fix: did you mean 'uniform'? Known: cero, fixed_pacing, greedy_marginal, greso, knapsack, \
 random_matched, uniform.
     """
@@ -140,10 +130,10 @@ random_matched, uniform.
         made = kind(settings)
     except TypeError as error:
         fix = "give it one argument, an AllocatorSettings"
-        raise OptionError(_OPTION, f"must name a class that can be built ({error})", name, fix) from error
+        raise OptionError("name", f"must name a class that can be built ({error})", name, fix) from error
     missing = sorted(part for part in _protocol_parts() if not hasattr(made, part))
     if missing:
-        raise TypeError(f"{_OPTION}={name}: the class lacks {', '.join(missing)} of the Allocator protocol")
+        raise TypeError(f"{name} lacks {', '.join(missing)} of the Allocator protocol")
     return made
 
 

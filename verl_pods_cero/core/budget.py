@@ -8,10 +8,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from verl_pods_cero.core.allocators import Allocation
+from verl_pods_cero.core.arrays import Floats, Ints
 from verl_pods_cero.core.pass_rates import Calibration, PassRates, checked_indices, checked_outcomes
 from verl_pods_cero.core.settings import AllocatorSettings
-
-Indices = NDArray[np.int64]
 
 
 class BudgetedAllocator(ABC):
@@ -33,15 +32,15 @@ class BudgetedAllocator(ABC):
         self.round = 0
         self.empty_rounds = 0
         self._spent = 0
-        self._open_rows: Indices = np.zeros(0, dtype=np.int64)
-        self._open_units: Indices = np.zeros(0, dtype=np.int64)
+        self._open_rows: Ints = np.zeros(0, dtype=np.int64)
+        self._open_units: Ints = np.zeros(0, dtype=np.int64)
         self._open_calls = 0
         self._open_groups = np.zeros(2, dtype=np.int64)
         self._open_calibration = Calibration()
         self._closed: dict[str, float] = {"prompts": 0.0, "rollouts": 0.0}
 
     @abstractmethod
-    def _choose(self, candidates: Indices | None) -> tuple[Indices, Indices]:
+    def _choose(self, candidates: Ints | None) -> tuple[Ints, Ints]:
         """Prompts and their units for this call, both (k,)."""
 
     @classmethod
@@ -104,7 +103,7 @@ class BudgetedAllocator(ABC):
         self._open_groups += [np.count_nonzero((wins > 0) & (losses > 0)), np.count_nonzero(wins + losses)]
         self._learn(rows, wins, losses)
 
-    def _learn(self, rows: Indices, wins: NDArray[np.float64], losses: NDArray[np.float64]) -> None:
+    def _learn(self, rows: Ints, wins: Floats, losses: Floats) -> None:
         self.rates.observe(rows, wins, losses)
 
     def advance(self) -> None:
@@ -206,7 +205,7 @@ class BudgetedAllocator(ABC):
         return np.random.default_rng([self.settings.seed, self.round, self._open_calls])
 
 
-def spread(name: str, values: NDArray[np.float64] | NDArray[np.int32], scale: float = 1.0) -> dict[str, float]:
+def spread(name: str, values: Floats | NDArray[np.int32], scale: float = 1.0) -> dict[str, float]:
     """Deciles 1, 5 and 9 of some values as metrics.
 
     >>> spread("q", np.array([0.0, 1.0, 2.0]))

@@ -1,18 +1,16 @@
-"""CERO as an allocator, and the two controls that share its scheduler."""
+"""CERO as an allocator, and the two controls that share its duals."""
 
 from __future__ import annotations
 
 import dataclasses
 
 import numpy as np
-from numpy.typing import NDArray
 
 from verl_pods_cero.core import duals
+from verl_pods_cero.core.arrays import Floats, Ints
 from verl_pods_cero.core.budget import BudgetedAllocator, spread
-from verl_pods_cero.core.duals import Constants, Plan, SchedulerState
+from verl_pods_cero.core.duals import Constants, Duals, Plan
 from verl_pods_cero.core.settings import AllocatorSettings
-
-Indices = NDArray[np.int64]
 
 
 class Cero(BudgetedAllocator):
@@ -23,7 +21,7 @@ class Cero(BudgetedAllocator):
         in the candidates' order.
 
     Memory:
-        56 bytes a prompt: the scheduler's 52 and the exposures.
+        56 bytes a prompt: the 52 of its duals and the exposures.
 
     Source:
         arXiv 2606.05606; 2610.09679 for the round schedule.
@@ -51,7 +49,7 @@ class Cero(BudgetedAllocator):
             price_moves=self._price_moves,
         )
         price = settings.price if self._price_moves else 0.0
-        self._scheduler: SchedulerState = duals.start(constants, self.rates, settings.seed, price)
+        self._duals: Duals = duals.start(constants, self.rates, settings.seed, price)
         self._open_plan = Plan.empty()
 
     @classmethod
@@ -63,34 +61,34 @@ class Cero(BudgetedAllocator):
     @property
     def bytes_per_prompt(self) -> float:
         """Memory that the arrays take, per prompt."""
-        return self._scheduler.bytes_per_prompt + self.exposures.itemsize
+        return self._duals.bytes_per_prompt + self.exposures.itemsize
 
-    def _choose(self, candidates: Indices | None) -> tuple[Indices, Indices]:
-        decided = duals.plan(self._scheduler, candidates, self._open_plan)
+    def _choose(self, candidates: Ints | None) -> tuple[Ints, Ints]:
+        decided = duals.plan(self._duals, candidates, self._open_plan)
         self._open_plan = self._open_plan.joined(decided)
         return decided.indices, decided.executed
 
-    def _learn(self, rows: Indices, wins: NDArray[np.float64], losses: NDArray[np.float64]) -> None:
-        duals.observe(self._scheduler, rows, wins, losses)
+    def _learn(self, rows: Ints, wins: Floats, losses: Floats) -> None:
+        duals.observe(self._duals, rows, wins, losses)
 
     def advance(self) -> None:
         """Close the round: duals and price move by what was planned."""
-        duals.advance(self._scheduler, self._open_plan)
+        duals.advance(self._duals, self._open_plan)
         self._open_plan = Plan.empty()
         super().advance()
 
     def metrics(self) -> dict[str, float]:
         """Adds price (mu) and the deciles of theta."""
-        price = {"price": self._scheduler.price}
-        return super().metrics() | price | spread("theta", self._scheduler.theta)
+        price = {"price": self._duals.price}
+        return super().metrics() | price | spread("theta", self._duals.theta)
 
     def state_dict(self) -> dict[str, np.ndarray]:
         """Adds the duals, the price, the tie ranks and the open plan."""
         own = {
-            "theta": self._scheduler.theta.copy(),
-            "price": np.array(self._scheduler.price),
-            "tie": self._scheduler.tie.copy(),
-            "units_left": np.array(self._scheduler.budget_left),
+            "theta": self._duals.theta.copy(),
+            "price": np.array(self._duals.price),
+            "tie": self._duals.tie.copy(),
+            "units_left": np.array(self._duals.budget_left),
         }
         own |= {f"open_plan_{name}": part.copy() for name, part in vars(self._open_plan).items()}
         return super().state_dict() | own
@@ -98,7 +96,7 @@ class Cero(BudgetedAllocator):
     def load_state_dict(self, state: dict[str, np.ndarray]) -> None:
         """Go on from a saved state; the caches follow from the posterior."""
         super().load_state_dict(state)
-        own = self._scheduler
+        own = self._duals
         own.theta[:] = state["theta"]
         own.tie[:] = state["tie"]
         own.price = float(state["price"])
@@ -139,13 +137,13 @@ class RandomMatched(Cero):
         The random control of arXiv 2610.09679, in the form settled here.
     """
 
-    def _choose(self, candidates: Indices | None) -> tuple[Indices, Indices]:
+    def _choose(self, candidates: Ints | None) -> tuple[Ints, Ints]:
         _, units = super()._choose(candidates)
         units = units[units > 0]
         # Drawn by tie rank, so that the draw belongs to the prompt and not to its place in the data set.
         pool = self._by_rank() if candidates is None else np.unique(candidates)
         if candidates is not None:
-            pool = pool[np.argsort(self._scheduler.tie[pool])]
+            pool = pool[np.argsort(self._duals.tie[pool])]
         if len(self._open_rows):
             pool = pool[~np.isin(pool, self._open_rows)]
         count = min(len(units), len(pool))
@@ -155,7 +153,7 @@ class RandomMatched(Cero):
             drawn = candidates[first_seen[np.isin(candidates[first_seen], drawn)]]
         return drawn, units[:count]
 
-    def _by_rank(self) -> Indices:
+    def _by_rank(self) -> Ints:
         rows = np.empty(self.settings.num_prompts, dtype=np.int64)
-        rows[self._scheduler.tie] = np.arange(len(rows))
+        rows[self._duals.tie] = np.arange(len(rows))
         return rows

@@ -13,11 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from verl_pods_cero.core.arrays import Floats, Ints
 from verl_pods_cero.core.pass_rates import PassRates, checked_indices
 from verl_pods_cero.core.ranking import leaders
-
-Floats = NDArray[np.float64]
-Indices = NDArray[np.int64]
 
 # Prompts per block of the dual update: its four streams of float64 then stay in a second-level cache.
 _BLOCK = 16_384
@@ -76,7 +74,7 @@ class Constants:
 
 
 @dataclass(slots=True)
-class SchedulerState:
+class Duals:
     """Everything that a round depends on; `observe` and `advance` change it in place, `plan` never does.
 
     Shapes and units (52 bytes a prompt):
@@ -114,9 +112,9 @@ class Plan:
         executed: (k,) int64, N, the same clipped to the budget left, 0 <= executed <= planned <= N_max.
     """
 
-    indices: Indices
-    planned: Indices
-    executed: Indices
+    indices: Ints
+    planned: Ints
+    executed: Ints
 
     @classmethod
     def empty(cls) -> Plan:
@@ -133,7 +131,7 @@ class Plan:
         )
 
 
-def start(constants: Constants, rates: PassRates, seed: int, price: float = 0.5) -> SchedulerState:
+def start(constants: Constants, rates: PassRates, seed: int, price: float = 0.5) -> Duals:
     """State before the first round.
 
     Formula:
@@ -145,19 +143,19 @@ def start(constants: Constants, rates: PassRates, seed: int, price: float = 0.5)
     """
     m = constants.num_prompts
     tie = np.random.default_rng(seed).permutation(m).astype(np.int32)
-    state = SchedulerState(constants, 4.0 * rates.q, rates, tie, np.empty(m), np.empty(m), price, constants.budget)
+    state = Duals(constants, 4.0 * rates.q, rates, tie, np.empty(m), np.empty(m), price, constants.budget)
     refresh(state, slice(None))
     return state
 
 
-def refresh(state: SchedulerState, where: Indices | slice) -> None:
+def refresh(state: Duals, where: Ints | slice) -> None:
     """Bring the caches in line with q for the prompts named; q > 0, because a > 0 and b > 0."""
     top = 4.0 * state.rates.q[where]
     state.log_top[where] = np.log(top)
     state.reach[where] = state.constants.share / (state.constants.lam * top)
 
 
-def plan(state: SchedulerState, candidates: ArrayLike | None = None, so_far: Plan | None = None) -> Plan:
+def plan(state: Duals, candidates: ArrayLike | None = None, so_far: Plan | None = None) -> Plan:
     """Decide the round: N_max for each prompt whose dual exceeds the price, largest margin first.
 
     Formula:
@@ -202,7 +200,7 @@ def plan(state: SchedulerState, candidates: ArrayLike | None = None, so_far: Pla
     return Plan(chosen if rows is None else rows[chosen], planned, executed)
 
 
-def due(state: SchedulerState) -> int:
+def due(state: Duals) -> int:
     """Units that this round has to spend, because the rounds after it can spend no more than C each.
 
     >>> s = start(Constants(4, rounds=2, budget=7, capacity=4, n_max=2), PassRates.start(4), seed=0)
@@ -213,17 +211,17 @@ def due(state: SchedulerState) -> int:
     return max(0, state.budget_left - c.capacity * max(0, c.rounds - state.round - 1))
 
 
-def _poured(count: int, each: int, total: int) -> Indices:
+def _poured(count: int, each: int, total: int) -> Ints:
     """`each` units to each of `count` prompts in turn, until `total` is used up."""
     return np.clip(total - each * np.arange(count, dtype=np.int64), 0, each)
 
 
-def observe(state: SchedulerState, indices: ArrayLike, successes: ArrayLike, failures: ArrayLike) -> None:
+def observe(state: Duals, indices: ArrayLike, successes: ArrayLike, failures: ArrayLike) -> None:
     """Take in outcomes (rollouts, not units): posterior, q and the caches, for the prompts observed only."""
     refresh(state, state.rates.observe(indices, successes, failures))
 
 
-def advance(state: SchedulerState, decided: Plan) -> None:
+def advance(state: Duals, decided: Plan) -> None:
     """Close a round: move the duals of all M prompts and the price, and pay for what was executed.
 
     Formula:

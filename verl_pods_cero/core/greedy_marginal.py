@@ -5,12 +5,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from verl_pods_cero.core.arrays import Ints
 from verl_pods_cero.core.budget import BudgetedAllocator
 from verl_pods_cero.core.ranking import leaders
 from verl_pods_cero.core.settings import AllocatorSettings
 from verl_pods_cero.core.utility import marginal_gain
-
-Indices = NDArray[np.int64]
 
 
 class GreedyMarginal(BudgetedAllocator):
@@ -40,7 +39,7 @@ class GreedyMarginal(BudgetedAllocator):
         left = self.settings.budget_units - self._spent + handed
         return min(super()._round_limit(), -(-left // max(1, self.settings.rounds - self.round)))
 
-    def _choose(self, candidates: Indices | None) -> tuple[Indices, Indices]:
+    def _choose(self, candidates: Ints | None) -> tuple[Ints, Ints]:
         settings, room = self.settings, self._room
         rows = np.arange(settings.num_prompts)
         if candidates is not None:

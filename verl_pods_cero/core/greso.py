@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from verl_pods_cero.core.arrays import Floats, Ints, Mask
 from verl_pods_cero.core.settings import AllocatorSettings
 from verl_pods_cero.core.walk import WalkingAllocator
-
-Indices = NDArray[np.int64]
 
 # Index 0 is for streaks of groups that all passed (easy), 1 for groups that all failed (hard).
 _START = 0.5
@@ -52,7 +51,7 @@ class Greso(WalkingAllocator):
         self._explore = np.full(2, _START)
         self._open_counts = np.zeros(3, dtype=np.int64)
 
-    def _choose(self, candidates: Indices | None) -> tuple[Indices, Indices]:
+    def _choose(self, candidates: Ints | None) -> tuple[Ints, Ints]:
         each = self.settings.n_units
         count = -(-self._room // each)
         rows = candidates if candidates is not None else self._kept_of_walk(count)
@@ -60,7 +59,7 @@ class Greso(WalkingAllocator):
             rows = rows[self._kept(rows, self._generator())][:count]
         return rows, np.clip(self._room - each * np.arange(len(rows)), 0, each)
 
-    def _kept_of_walk(self, count: int) -> Indices:
+    def _kept_of_walk(self, count: int) -> Ints:
         """The next `count` prompts that are not skipped, and skipped ones when a whole pass has too few."""
         look = 4 * count + len(self._open_rows)
         while True:
@@ -79,12 +78,12 @@ class Greso(WalkingAllocator):
             self._walk.step_past(int(chosen[-1]))
         return chosen
 
-    def _kept(self, rows: Indices, generator: np.random.Generator) -> NDArray[np.bool_]:
+    def _kept(self, rows: Ints, generator: np.random.Generator) -> Mask:
         streak = self.streak[rows]
         explore = np.where(streak > 0, self._explore[0], self._explore[1])
         return np.asarray(generator.random(len(rows)) < explore ** np.abs(streak))
 
-    def _learn(self, rows: Indices, wins: NDArray[np.float64], losses: NDArray[np.float64]) -> None:
+    def _learn(self, rows: Ints, wins: Floats, losses: Floats) -> None:
         super()._learn(rows, wins, losses)
         seen = wins + losses > 0
         rows, easy, hard = rows[seen], losses[seen] == 0, wins[seen] == 0

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from verl_pods_cero.core.arrays import Floats, Ints
 from verl_pods_cero.core.walk import WalkingAllocator
-
-Floats = NDArray[np.float64]
-Indices = NDArray[np.int64]
 
 
 class Knapsack(WalkingAllocator):
@@ -24,13 +21,14 @@ class Knapsack(WalkingAllocator):
         Knapsack RL, arXiv 2509.25849: allocation of an exploration budget as a knapsack; here with the
         probability of a non-zero gradient as the value, and the posterior mean as the pass rate.
 
+    >>> from verl_pods_cero.core.settings import AllocatorSettings
     >>> a = Knapsack(AllocatorSettings(num_prompts=2, budget=32, rounds=2, batch_prompts=2, n=8, n_max=12))
     >>> a.observe([0], [30], [2])
     >>> a.plan(candidates=[0, 1]).rollouts.tolist()
     [12, 4]
     """
 
-    def _choose(self, candidates: Indices | None) -> tuple[Indices, Indices]:
+    def _choose(self, candidates: Ints | None) -> tuple[Ints, Ints]:
         settings, room = self.settings, self._room
         rows = self._met(candidates, -(-room // settings.n_units))
         units = np.zeros(len(rows), dtype=np.int64)
@@ -43,7 +41,7 @@ class Knapsack(WalkingAllocator):
         return rows, units
 
 
-def mixed_outcome_knapsack(p: Floats, total: int, cap: int, unit: int) -> Indices:
+def mixed_outcome_knapsack(p: Floats, total: int, cap: int, unit: int) -> Ints:
     """Split `total` units so that most groups are expected to hold both a success and a failure.
 
     Formula:

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-Floats = NDArray[np.float64]
-Indices = NDArray[np.int64]
+from verl_pods_cero.core.arrays import Floats, Ints
 
 
 def informativeness(a: ArrayLike, b: ArrayLike) -> Floats:
@@ -142,7 +141,7 @@ class PassRates:
         a = self.a[rows]
         return a / (a + self.b[rows])
 
-    def observe(self, indices: ArrayLike, successes: ArrayLike, failures: ArrayLike) -> Indices:
+    def observe(self, indices: ArrayLike, successes: ArrayLike, failures: ArrayLike) -> Ints:
         """Take in outcomes; a prompt that is named twice forgets once and has its outcomes summed.
 
         Args:
@@ -170,7 +169,7 @@ class PassRates:
 
 def checked_outcomes(
     num_prompts: int, indices: ArrayLike, successes: ArrayLike, failures: ArrayLike
-) -> tuple[Indices, Floats, Floats]:
+) -> tuple[Ints, Floats, Floats]:
     """Outcomes as arrays of one length, or a ValueError that names what is wrong.
 
     >>> checked_outcomes(3, [5], [1], [0])
@@ -191,7 +190,7 @@ def checked_outcomes(
     return rows, wins, losses
 
 
-def checked_indices(num_prompts: int, indices: ArrayLike) -> Indices:
+def checked_indices(num_prompts: int, indices: ArrayLike) -> Ints:
     """Prompts as a flat int64 array, or a ValueError that names the culprit.
 
     >>> checked_indices(3, [2, 0]).tolist()

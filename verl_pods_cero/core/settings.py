@@ -5,21 +5,12 @@ from __future__ import annotations
 import dataclasses
 import math
 import numbers
-import operator
 from dataclasses import dataclass
+from typing import Any
 
 from verl_pods_cero.errors import OptionError, nearest
 
 SCHEDULES = ("round", "epoch")
-
-_PREFIX = "pods_cero.allocator"
-
-# Where a user sets what is not set among the allocator's own options.
-_ELSEWHERE = {
-    "num_prompts": "the number of rows in data.train_files",
-    "n": "actor_rollout_ref.rollout.n",
-    "batch_prompts": "data.train_batch_size",
-}
 
 
 @dataclass(frozen=True)
@@ -39,7 +30,7 @@ class AllocatorSettings:
         price: first normalised price of a unit, 0 to 1. schedule: round or epoch. seed: of ties and draws.
 
     Raises:
-        OptionError: A rule is broken; the message names the option, the rule, the value and a way out.
+        OptionError: A rule is broken; the message names the field, the rule, the value and a way out.
 
     Source:
         CERO, arXiv 2606.05606 (epoch schedule) and 2610.09679 (round schedule, and the figures of the example).
@@ -66,17 +57,7 @@ class AllocatorSettings:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name in (
-            "num_prompts",
-            "budget",
-            "rounds",
-            "batch_prompts",
-            "n",
-            "n_max",
-            "unit",
-            "capacity",
-            "seed",
-        ):
+        for name in ["num_prompts", "budget", "rounds", "batch_prompts", "n", "n_max", "unit", "capacity", "seed"]:
             self._check_whole(name)
         self._check_reals()
         if self.schedule not in SCHEDULES:
@@ -86,6 +67,52 @@ class AllocatorSettings:
         for name in ("n", "n_max", "budget", "capacity"):
             self._check_multiple(name)
         self._check_sizes()
+
+    @classmethod
+    def of_run(
+        cls,
+        num_prompts: int,
+        batch_prompts: int,
+        n: int,
+        *,
+        steps: int | None = None,
+        epochs: int = 1,
+        n_max: int | None = None,
+        unit: int | None = None,
+        budget: int | None = None,
+        rounds: int | None = None,
+        schedule: str = "round",
+        **others: Any,
+    ) -> AllocatorSettings:
+        """Fill in what follows from a plain run of so many steps, or of so many epochs where no steps are given.
+
+        Formula:
+            steps = epochs max(1, floor(M / batch_prompts)); budget = steps batch_prompts n; n_max = n; unit = 4, or
+            gcd(n, n_max) where 4 does not divide both; rounds = steps, or the epochs that these make.
+
+        What is given is taken as it is; `others` are the fields that nothing follows from.
+
+        Raises:
+            OptionError: the sizes do not fit together.
+
+        >>> s = AllocatorSettings.of_run(num_prompts=100, batch_prompts=10, n=6, steps=25, schedule="epoch")
+        >>> s.budget, s.rounds, s.unit, s.n_max
+        (1500, 3, 6, 6)
+        """
+        per_epoch = max(1, num_prompts // max(1, batch_prompts))
+        steps = steps or epochs * per_epoch
+        n_max = n if n_max is None else n_max
+        return cls(
+            num_prompts=num_prompts,
+            batch_prompts=batch_prompts,
+            n=n,
+            n_max=n_max,
+            unit=(math.gcd(n, n_max) if n % 4 or n_max % 4 else 4) if unit is None else unit,
+            budget=steps * batch_prompts * n if budget is None else budget,
+            rounds=(steps if schedule == "round" else math.ceil(steps / per_epoch)) if rounds is None else rounds,
+            schedule=schedule,
+            **others,
+        )
 
     @property
     def budget_units(self) -> int:
@@ -120,13 +147,9 @@ class AllocatorSettings:
         if value is None and name in ("n_max", "capacity"):
             return
         least = 0 if name == "seed" else 1
-        try:
-            number = None if isinstance(value, bool) else operator.index(value)
-        except TypeError:
-            number = None
-        if number is None or number < least:
+        if not isinstance(value, numbers.Integral) or isinstance(value, bool) or value < least:
             self._refuse(name, f"be a whole number, at least {least}", f"set it to {least} or more")
-        object.__setattr__(self, name, number)
+        object.__setattr__(self, name, int(value))
 
     def _check_reals(self) -> None:
         for name in ("rho", "price"):
@@ -147,14 +170,14 @@ class AllocatorSettings:
         if value is not None and value % self.unit:
             low = value // self.unit * self.unit
             fix = f"use {low} or {low + self.unit}" if low else f"use {self.unit}"
-            self._refuse(name, f"be a multiple of {_PREFIX}.unit ({self.unit})", f"{fix}, or change the unit")
+            self._refuse(name, f"be a multiple of {{unit}} ({self.unit})", f"{fix}, or change the unit")
 
     def _check_sizes(self) -> None:
         if self.batch_prompts > self.num_prompts:
-            rule = f"be at most {_ELSEWHERE['num_prompts']} ({self.num_prompts})"
+            rule = f"be at most {{num_prompts}} ({self.num_prompts})"
             self._refuse("batch_prompts", rule, f"use {self.num_prompts} or less")
         if self.n_max is not None and self.n_max < self.n:
-            self._refuse("n_max", f"be at least {_ELSEWHERE['n']} ({self.n})", f"use {self.n} or more, or lower n")
+            self._refuse("n_max", f"be at least {{n}} ({self.n})", f"use {self.n} or more, or lower n")
         most = self.num_prompts * self.n_max_units * self.unit
         if self.capacity is not None and self.capacity > most:
             rule = f"be at most num_prompts * n_max ({most}), which is all that a round can hold"
@@ -162,8 +185,7 @@ class AllocatorSettings:
         reach = self.rounds * self.capacity_units * self.unit
         if self.budget > reach:
             rule = f"be at most rounds * capacity ({self.rounds} * {self.capacity_units * self.unit} = {reach})"
-            self._refuse("budget", rule, f"use {reach} or less, or raise the rounds or {_ELSEWHERE['batch_prompts']}")
+            self._refuse("budget", rule, f"use {reach} or less, or raise {{rounds}} or {{batch_prompts}}")
 
     def _refuse(self, name: str, rule: str, fix: str) -> None:
-        option = _ELSEWHERE.get(name, f"{_PREFIX}.{name}")
-        raise OptionError(option, f"must {rule}", getattr(self, name), fix)
+        raise OptionError(name, f"must {rule}", getattr(self, name), fix)

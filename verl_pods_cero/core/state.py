@@ -14,13 +14,15 @@ from typing import Any
 
 import numpy as np
 
+from verl_pods_cero.errors import FieldError
+
 STATE_VERSION = 1
 
 _HEADER = "__header__"
 _CHECKSUM = "__checksum__"
 
 
-class StateError(ValueError):
+class StateError(FieldError):
     """A state file is damaged, or was saved for another run; the message says what differs and what to do."""
 
 
@@ -129,10 +131,10 @@ def load_state(path: str | os.PathLike[str], expected: StateHeader) -> dict[str,
 def _check_header(path: Path, found: Mapping[str, Any], expected: StateHeader) -> None:
     advice = {
         "version": "use the release of verl-pods-cero that saved it, or start a new run",
-        "allocator": "set pods_cero.allocator.name back, or start a new run in another folder",
+        "allocator": "set {name} back, or start a new run in another folder",
         "dataset_size": "train on the same files, or start a new run in another folder",
         "dataset_fingerprint": "the rows or their order changed: train on the same files, or start a new run",
-        "schedule": "set pods_cero.allocator.schedule back, or start a new run in another folder",
+        "schedule": "set {schedule} back, or start a new run in another folder",
     }
     for name, fix in advice.items():
         saved, now = found.get(name), getattr(expected, name)
@@ -144,7 +146,7 @@ def _check_header(path: Path, found: Mapping[str, Any], expected: StateHeader) -
         saved, now = saved_settings.get(name), now_settings.get(name)
         if saved != now:
             raise StateError(
-                f"{path} was saved with pods_cero.allocator.{name}={saved!r}, this run has {now!r}: set it back,"
+                f"{path} was saved with {{{name}}}={saved!r}, this run has {now!r}: set it back,"
                 " or start a new run in another folder"
             )
 

@@ -6,13 +6,11 @@ import math
 from collections.abc import Callable
 
 import numpy as np
-import numpy.typing as npt
 
 from verl_pods_cero.core.allocators import Allocation, Allocator, resolve_allocator
+from verl_pods_cero.core.arrays import Ints
 from verl_pods_cero.core.budget import BudgetedAllocator
 from verl_pods_cero.core.settings import AllocatorSettings
-
-Ints = npt.NDArray[np.int64]
 
 # Sets the stream of shuffles apart from the allocator's own, which has the same seed.
 _SHUFFLE = 1

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from verl_pods_cero.core.arrays import Ints
 from verl_pods_cero.core.settings import AllocatorSettings
 from verl_pods_cero.core.walk import WalkingAllocator
-
-Indices = NDArray[np.int64]
 
 
 class Uniform(WalkingAllocator):
@@ -30,7 +28,7 @@ class Uniform(WalkingAllocator):
         """Whoever is served gets n."""
         return settings.n, settings.n
 
-    def _choose(self, candidates: Indices | None) -> tuple[Indices, Indices]:
+    def _choose(self, candidates: Ints | None) -> tuple[Ints, Ints]:
         each = self.settings.n_units
         rows = self._met(candidates, -(-self._room // each))
         return rows, np.clip(self._room - each * np.arange(len(rows)), 0, each)

@@ -10,9 +10,9 @@ from __future__ import annotations
 import heapq
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-Floats = NDArray[np.float64]
+from verl_pods_cero.core.arrays import Floats, Ints
 
 _BISECTIONS = 100
 
@@ -147,7 +147,7 @@ def _clearing_price(log_first: Floats, c: Floats, budget: float, cap: float, who
     return high
 
 
-def greedy_optimum(c: ArrayLike, budget: int, cap: int) -> NDArray[np.int64]:
+def greedy_optimum(c: ArrayLike, budget: int, cap: int) -> Ints:
     """Best split of a budget in whole units, exactly.
 
     Formula:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from verl_pods_cero.core.arrays import Ints
 from verl_pods_cero.core.budget import BudgetedAllocator
 from verl_pods_cero.core.settings import AllocatorSettings
-
-Indices = NDArray[np.int64]
 
 
 class Walk:
@@ -27,9 +25,9 @@ class Walk:
         self.visited = 0
         self._num_prompts = num_prompts
         self._seed = seed
-        self._orders: dict[int, Indices] = {}
+        self._orders: dict[int, Ints] = {}
 
-    def next_rows(self, count: int) -> Indices:
+    def next_rows(self, count: int) -> Ints:
         """The next `count` different rows (at most M), in the order of the walk; does not move."""
         turn, place = divmod(self.visited, self._num_prompts)
         rows = self._order(turn)[place : place + count]
@@ -50,7 +48,7 @@ class Walk:
             following = np.flatnonzero(self._order(turn + 1) == row)
             self.visited = (turn + 1) * self._num_prompts + int(following[0]) + 1
 
-    def _order(self, turn: int) -> Indices:
+    def _order(self, turn: int) -> Ints:
         if turn not in self._orders:
             self._orders = {kept: order for kept, order in self._orders.items() if kept == turn - 1}
             generator = np.random.default_rng([self._seed, turn])
@@ -68,7 +66,7 @@ class WalkingAllocator(BudgetedAllocator):
         super().__init__(settings)
         self._walk = Walk(settings.num_prompts, settings.seed)
 
-    def _met(self, candidates: Indices | None, count: int) -> Indices:
+    def _met(self, candidates: Ints | None, count: int) -> Ints:
         """The next `count` prompts to decide on."""
         if candidates is not None:
             return candidates[:count]

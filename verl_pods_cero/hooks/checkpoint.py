@@ -16,8 +16,9 @@ from verl_pods_cero.core.allocators import Allocator
 from verl_pods_cero.core.budget import BudgetedAllocator
 from verl_pods_cero.core.settings import AllocatorSettings
 from verl_pods_cero.core.state import StateHeader, fingerprint, load_state, save_state
-from verl_pods_cero.errors import LOGGER
+from verl_pods_cero.errors import LOGGER, option_names
 from verl_pods_cero.files import written_whole
+from verl_pods_cero.options.names import ALLOCATOR_NAMES
 from verl_pods_cero.options.schema import AllocatorOptions
 
 logger = logging.getLogger(LOGGER)
@@ -80,6 +81,7 @@ def save(folder: Path, header: StateHeader, state: dict[str, np.ndarray]) -> Non
     save_state(folder / FILE, header, state)
 
 
+@option_names(ALLOCATOR_NAMES)
 def load(folder: Path, header: StateHeader) -> dict[str, np.ndarray]:
     """Read the state of a checkpoint folder.
 

@@ -8,8 +8,10 @@ import numpy as np
 
 from verl_pods_cero.core.arrays import Ints, Mask
 from verl_pods_cero.core.groups import zero_variance
-from verl_pods_cero.core.pods import keep_count, select
+from verl_pods_cero.core.pods import keep_count, rule_needs, select
+from verl_pods_cero.errors import option_names
 from verl_pods_cero.hooks.rollouts import Rollouts
+from verl_pods_cero.options.names import FILTER_NAMES
 from verl_pods_cero.options.schema import FilterOptions
 
 
@@ -41,11 +43,13 @@ class PodsFilter:
         tolerance: values of a prompt count as equal within this share of the step's largest.
     """
 
+    @option_names(FILTER_NAMES)
     def __init__(self, options: FilterOptions, n: int, tolerance: float) -> None:
         self.options = options
         self.keep = keep_count(n, options.keep, options.keep_fraction)
         self._tolerance = tolerance
 
+    @option_names(FILTER_NAMES)
     def __call__(self, rollouts: Rollouts, step: int) -> Kept:
         """Choose the rollouts of one step: S sessions in B groups of at most n.
 
@@ -58,7 +62,8 @@ class PodsFilter:
         # A rule that sees the rounding errors of equal values would choose by them.
         ranking = np.where(degenerate[:, None], 0.0, ranking)
         rng = np.random.default_rng([self.options.seed, step])
-        selection = select(ranking, mask, self.keep, rule=self.options.rule, rng=rng)
+        more = {name: rollouts.index.grouped(rollouts.of_session(name))[0] for name in rule_needs(self.options.rule)}
+        selection = select(ranking, mask, self.keep, rule=self.options.rule, rng=rng, values=more)
         single = rollouts.index.sizes == 1
         useless = self._useless(rollouts, selection.kept, single)
         kept = selection.kept & ~(single | useless)[:, None]

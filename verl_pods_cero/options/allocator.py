@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+from dataclasses import fields
 from typing import TYPE_CHECKING
 
 from verl_pods_cero.core.allocators import create_allocator, resolve_allocator
 from verl_pods_cero.core.budget import BudgetedAllocator
 from verl_pods_cero.core.settings import AllocatorSettings
 from verl_pods_cero.core.steps import group_sizes, most_steps
-from verl_pods_cero.errors import OptionError, nearest
+from verl_pods_cero.errors import OptionError, nearest, option_names
 from verl_pods_cero.options.data_files import training_rows
+from verl_pods_cero.options.names import ALLOCATOR_NAMES
 from verl_pods_cero.options.schema import ROOT, AllocatorOptions, Run
 
 if TYPE_CHECKING:
@@ -87,6 +89,7 @@ def check_plan(run: Run) -> None:
             raise OptionError(option, rule, value, "set it to false, or turn the allocator off")
 
 
+@option_names(ALLOCATOR_NAMES)
 def check_sizes(run: Run) -> None:
     """Build the allocator: its own rules bind, and one of the user's own is not to fail when engines are up."""
     options, rows = run.options.allocator, training_rows(run.config)
@@ -106,34 +109,21 @@ def check_sizes(run: Run) -> None:
         raise OptionError(f"{PATH}.dump_prompts", rule, True, fix)
 
 
+@option_names(ALLOCATOR_NAMES)
 def allocator_settings(config: DictConfig, options: AllocatorOptions, num_prompts: int) -> AllocatorSettings:
     """Fill in what the options leave to verl's configuration.
 
     Raises:
         OptionError: the budget, the rounds and the sizes do not fit together.
     """
-    n, prompts = int(config.actor_rollout_ref.rollout.n), int(config.data.train_batch_size)
-    n_max = n if options.n_max is None else options.n_max
-    steps_per_epoch = max(1, num_prompts // prompts)
-    steps = config.trainer.total_training_steps or steps_per_epoch * config.trainer.total_epochs
-    rounds = int(steps) if options.schedule == "round" else math.ceil(steps / steps_per_epoch)
-    whole_units = n % 4 == 0 and n_max % 4 == 0
-    return AllocatorSettings(
+    shared = [each.name for each in fields(AllocatorSettings) if hasattr(options, each.name)]
+    return AllocatorSettings.of_run(
         num_prompts=num_prompts,
-        budget=int(steps) * prompts * n if options.budget is None else options.budget,
-        rounds=rounds if options.rounds is None else options.rounds,
-        batch_prompts=min(prompts, num_prompts),
-        n=n,
-        n_max=n_max,
-        unit=(4 if whole_units else math.gcd(n, n_max)) if options.unit is None else options.unit,
-        capacity=options.capacity,
-        rho=options.rho,
-        lam=options.lam,
-        prior_successes=options.prior_successes,
-        prior_failures=options.prior_failures,
-        price=options.price,
-        schedule=options.schedule,
-        seed=options.seed,
+        batch_prompts=min(int(config.data.train_batch_size), num_prompts),
+        n=int(config.actor_rollout_ref.rollout.n),
+        steps=config.trainer.total_training_steps,
+        epochs=config.trainer.total_epochs,
+        **{name: getattr(options, name) for name in shared},
     )
 
 

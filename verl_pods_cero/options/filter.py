@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from verl_pods_cero.core.pods import keep_count, resolve_rule, select
-from verl_pods_cero.errors import OptionError, nearest
+from verl_pods_cero.core.pods import keep_count, resolve_rule, rule_needs, select
+from verl_pods_cero.errors import OptionError, nearest, option_names
+from verl_pods_cero.options.names import FILTER_NAMES
 from verl_pods_cero.options.schema import ROOT, Run
 from verl_pods_cero.options.update_shape import data_parallel_size, update_shape
 
@@ -17,6 +18,7 @@ ADVANTAGE_STATS = ("subset", "full_group")
 SCORE_ONLY_ESTIMATORS = ("grpo", "grpo_vectorized", "rloo", "rloo_vectorized")
 
 
+@option_names(FILTER_NAMES)
 def check_values(run: Run) -> None:
     """Refuse values that are wrong whatever the rest of the configuration says."""
     options = run.options.filter
@@ -56,13 +58,15 @@ def kept(run: Run) -> int:
     return keep_count(run.config.actor_rollout_ref.rollout.n, run.options.filter.keep, run.options.filter.keep_fraction)
 
 
+@option_names(FILTER_NAMES)
 def check_rule(run: Run) -> None:
     """Try the rule on two small groups: one of the user's own is not to fail after the first generation."""
     options, keep, n = run.options.filter, kept(run), int(run.config.actor_rollout_ref.rollout.n)
     rewards = np.arange(2.0 * n).reshape(2, n) % 3
     try:
         rule = resolve_rule(options.rule)
-        select(rewards, np.ones((2, n), dtype=bool), keep, rule=rule, rng=np.random.default_rng(options.seed))
+        mask, rng = np.ones((2, n), dtype=bool), np.random.default_rng(options.seed)
+        select(rewards, mask, keep, rule=rule, rng=rng, values=dict.fromkeys(rule_needs(rule), rewards))
     except OptionError:
         raise
     except Exception as error:
@@ -105,6 +109,7 @@ def check_advantages(run: Run) -> None:
         )
 
 
+@option_names(FILTER_NAMES)
 def check_micro_batches(run: Run) -> None:
     """Refuse micro-batches of a fixed size that the kept rows would need much padding for."""
     shape = update_shape(run.config, use_critic=run.use_critic, use_reference=run.use_reference)

@@ -6,8 +6,10 @@ from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
-from verl_pods_cero.errors import OptionError, nearest
+from verl_pods_cero.core.pods import RESPONSE_LENGTH, rule_needs
+from verl_pods_cero.errors import OptionError, nearest, option_names
 from verl_pods_cero.options.data_files import data_paths
+from verl_pods_cero.options.names import FILTER_NAMES
 from verl_pods_cero.options.schema import ROOT, PodsCeroOptions, Run
 
 _OPTION = "reward.custom_reward_function"
@@ -86,11 +88,14 @@ def check_key(option: str, key: str, known: Iterable[str]) -> None:
         raise OptionError(option, "is no key of the scorer's reward_extra_info", key, nearest(key, names))
 
 
+@option_names(FILTER_NAMES)
 def required_keys(options: PodsCeroOptions) -> dict[str, str]:
     """Return the keys of a scorer's result that the enabled parts cannot do without, by option."""
     keys = {}
     if options.filter.enable:
         keys[f"{ROOT}.filter.ranking_key"] = options.filter.ranking_key
+        own = (name for name in rule_needs(options.filter.rule) if name != RESPONSE_LENGTH)
+        keys |= {f"{ROOT}.filter.rule, which reads {name},": name for name in own}
     if options.allocator.enable:
         keys[f"{ROOT}.allocator.success_key"] = options.allocator.success_key
     return keys

@@ -13,12 +13,11 @@ INSTALL = "pip install 'verl-pods-cero[report]'"
 BAD_USE, FAILURE, INTERRUPTED = 2, 1, 130
 
 
-def exit_status(act: Callable[[], int | None], words: Callable[[str], str] = str) -> int:
+def exit_status(act: Callable[[], int | None]) -> int:
     """Run a command; an error that it may meet is said on stderr in one line, without a traceback.
 
     Args:
         act: the command; what it returns is its exit status, None being 0.
-        words: how the message of an `OptionError` reads to the user of this command.
 
     Returns:
         0, 2 after an `OptionError`, 1 after a `PluginError` or an `OSError`, 130 after an interrupt. Any other
@@ -27,7 +26,7 @@ def exit_status(act: Callable[[], int | None], words: Callable[[str], str] = str
     try:
         return act() or 0
     except OptionError as error:
-        return fail(words(str(error)), BAD_USE)
+        return fail(str(error), BAD_USE)
     except (PluginError, OSError) as error:
         return fail(str(error), FAILURE)
     except KeyboardInterrupt:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import re
 from pathlib import Path
 
-from verl_pods_cero.errors import OptionError, nearest
+from verl_pods_cero.errors import OptionError, nearest, option_names
 from verl_pods_cero.tools.command_line import exit_status, require
 
 WORLDS = ("synthetic",)
@@ -19,12 +18,13 @@ PROMPTS = 8960
 # batches hold. A recorded world gets what plain GRPO would spend.
 DEFAULTS: dict[str, tuple[int, int | None]] = {"synthetic": (66, 256_000), "recorded": (128, None)}
 
+# What this command calls the fields of the core.
 _FLAGS = {
-    "pods_cero.allocator.name": "--allocators",
-    "actor_rollout_ref.rollout.n": "--n",
-    "data.train_batch_size": "--batch",
-    "the number of rows in data.train_files": "the number of prompts",
-    "the rounds": "--steps",
+    **{name: "--" + name.replace("_", "-") for name in ("n", "n_max", "unit", "budget", "rho", "lam", "keep")},
+    "name": "--allocators",
+    "batch_prompts": "--batch",
+    "num_prompts": "the number of prompts",
+    "rounds": "--steps",
 }
 
 
@@ -59,26 +59,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the command; return its exit status: 0, 1 for a failure, 2 for bad use, 130 if interrupted."""
-    return exit_status(lambda: _run(args), as_flags)
+    return exit_status(lambda: _run(args))
 
 
+@option_names(_FLAGS)
 def _run(args: argparse.Namespace) -> None:
     require("simulate", ("matplotlib", "rich"))
     from verl_pods_cero.tools.simulation.study import simulate
 
     simulate(args)
-
-
-def as_flags(message: str) -> str:
-    """Name the options of a training run as this command does.
-
-    >>> as_flags("pods_cero.allocator.n_max must be at least actor_rollout_ref.rollout.n (8)")
-    '--n-max must be at least --n (8)'
-    """
-    for name, flag in _FLAGS.items():
-        message = message.replace(name, flag)
-    option = r"pods_cero\.(?:allocator|filter)\.(\w+)"
-    return re.sub(option, lambda found: "--" + found[1].replace("_", "-"), message)
 
 
 def world_name(args: argparse.Namespace) -> str:

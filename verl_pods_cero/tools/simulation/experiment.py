@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from verl_pods_cero.core.utility import utility
 from verl_pods_cero.errors import OptionError, PluginError
@@ -16,7 +17,7 @@ from verl_pods_cero.tools.simulation.filters import RULES
 from verl_pods_cero.tools.simulation.logs import write_log
 from verl_pods_cero.tools.simulation.measures import Result, choices, judge
 from verl_pods_cero.tools.simulation.play import play
-from verl_pods_cero.tools.simulation.players import OFFLINE, Player, Sizes, best_split, create, curvature, settings_for
+from verl_pods_cero.tools.simulation.players import OFFLINE, Player, best_split, create, curvature, settings_for
 from verl_pods_cero.tools.simulation.worlds import DriftingWorld, RecordedWorld, World, means_over_time
 
 
@@ -26,28 +27,21 @@ class Experiment:
 
     Attributes:
         players: who.
-        sizes: of every run.
+        sizes: of every run, as `settings_for` takes them.
         keeps: rollouts that the filter keeps of a group, one after the other; the logs hold the first.
         seeds: how many, from 0.
         recorded: the world, or None for a synthetic one drawn anew with each seed.
-        prompts: size of the synthetic world.
     """
 
     players: tuple[Player, ...]
-    sizes: Sizes
+    sizes: dict[str, Any]
     keeps: tuple[int, ...]
     seeds: int
     recorded: RecordedWorld | None
-    prompts: int = 0
-
-    @property
-    def num_prompts(self) -> int:
-        """Number of prompts M."""
-        return self.prompts if self.recorded is None else self.recorded.num_prompts
 
     def world(self, seed: int) -> World:
         """Return the world of a seed."""
-        return DriftingWorld.drawn(self.prompts, seed) if self.recorded is None else self.recorded
+        return self.recorded or DriftingWorld.drawn(self.sizes["num_prompts"], seed)
 
     def check(self) -> None:
         """Build every allocator once.
@@ -55,12 +49,9 @@ class Experiment:
         Raises:
             OptionError: sizes that do not fit together, or an allocator that cannot be built.
         """
-        if self.sizes.batch > self.num_prompts:
-            rule = f"must be at most the number of prompts ({self.num_prompts})"
-            raise OptionError("--batch", rule, self.sizes.batch, f"use {self.num_prompts} or less")
         world = self.world(0)
         for player in self.players:
-            settings = settings_for(player, self.sizes, self.num_prompts, 0)
+            settings = settings_for(player, self.sizes, 0)
             try:
                 create(player, settings, world)
             except OptionError:
@@ -68,7 +59,7 @@ class Experiment:
             except Exception as error:
                 rule = f"must name a class that is built from settings and follows the protocol ({error})"
                 fix = "see verl_pods_cero.core.allocators.Allocator"
-                raise OptionError("--allocators", rule, player.allocator, fix) from error
+                raise OptionError("name", rule, player.allocator, fix) from error
 
 
 class RunError(PluginError):
@@ -83,11 +74,11 @@ def run_one(experiment: Experiment, player: Player, seed: int, folder: Path) -> 
     """
     world = experiment.world(seed)
     sizes = experiment.sizes
-    settings = settings_for(player, sizes, experiment.num_prompts, seed)
+    settings = settings_for(player, sizes, seed)
     try:
         allocator = create(player, settings, world)
         # A trainer that is given a budget and a number of steps ends at the first of the two.
-        played = play(allocator, settings, world, seed, limit=None if sizes.budget is None else sizes.steps)
+        played = play(allocator, settings, world, seed, limit=None if sizes["budget"] is None else sizes["steps"])
     except Exception as error:
         raise RunError(f"{player.label}, seed {seed}: {type(error).__name__}: {error}") from error
     filtered = choices(played.groups, RULES, experiment.keeps, seed)
@@ -95,7 +86,7 @@ def run_one(experiment: Experiment, player: Player, seed: int, folder: Path) -> 
         folder / f"{player.file_stem}-seed{seed}.jsonl", played, next(iter(filtered.values())) if filtered else None
     )
     means = means_over_time(world)
-    hindsight = settings_for(Player(OFFLINE), sizes, experiment.num_prompts, seed)
+    hindsight = settings_for(Player(OFFLINE), sizes, seed)
     best = float(utility(best_split(hindsight, means[1]), curvature(hindsight, means[1])).sum())
     return judge(played, allocator, means, best, player.label, seed, filtered)
 

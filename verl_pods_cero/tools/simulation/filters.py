@@ -5,13 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from verl_pods_cero.core.arrays import Floats, Ints
 from verl_pods_cero.core.pods import select
 from verl_pods_cero.tools.simulation.play import Groups
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 RULES = ("max_variance", "percentile", "random", "max_reward")
 

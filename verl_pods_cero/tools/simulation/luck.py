@@ -5,12 +5,14 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from verl_pods_cero.core.arrays import Floats
+
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _FACTORS = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
 _SHIFTS = (np.uint64(30), np.uint64(27), np.uint64(31))
 
 
-def luck(seed: int, rows: ArrayLike, trials: ArrayLike) -> NDArray[np.float64]:
+def luck(seed: int, rows: ArrayLike, trials: ArrayLike) -> Floats:
     """Numbers that decide rollouts: a trial of a prompt is a success where its number is below the pass rate.
 
     Two allocators played with one seed thus differ by what they choose, and a rollout that both ask for fails in

@@ -6,16 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
 from verl_pods_cero.core.allocators import Allocator
+from verl_pods_cero.core.arrays import Floats, Ints
 from verl_pods_cero.core.settings import AllocatorSettings
 from verl_pods_cero.core.utility import utility
 from verl_pods_cero.tools.simulation.filters import Filtered, filter_groups, filter_measures
 from verl_pods_cero.tools.simulation.play import Groups, Play
 from verl_pods_cero.tools.simulation.players import curvature
-
-Floats = NDArray[np.float64]
 
 MEASURES = {
     "rollouts": "rollouts handed out",
@@ -175,7 +173,7 @@ def _by_prediction(groups: Groups) -> Binned:
     return _binned(bins, CALIBRATION_BINS, {"predicted": predicted, "observed": observed})
 
 
-def _binned(bins: NDArray[np.int64], count: int, values: dict[str, Floats]) -> Binned:
+def _binned(bins: Ints, count: int, values: dict[str, Floats]) -> Binned:
     def per_bin(weights: Floats | None = None) -> Floats:
         return np.bincount(bins, weights=weights, minlength=count).astype(np.float64)
 

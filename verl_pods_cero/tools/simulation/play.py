@@ -8,15 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from verl_pods_cero.core.allocators import Allocation, Allocator
+from verl_pods_cero.core.arrays import Floats, Ints, Mask
 from verl_pods_cero.core.budget import BudgetedAllocator
 from verl_pods_cero.core.settings import AllocatorSettings
 from verl_pods_cero.core.steps import Steps, most_steps
 from verl_pods_cero.tools.simulation.luck import luck
 from verl_pods_cero.tools.simulation.worlds import World
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from verl_pods_cero.core.allocators import KNOWN, Allocator, create_allocator
+from verl_pods_cero.core.arrays import Floats, Ints
 from verl_pods_cero.core.greedy_marginal import GreedyMarginal
 from verl_pods_cero.core.ranking import leaders
 from verl_pods_cero.core.settings import SCHEDULES, AllocatorSettings
 from verl_pods_cero.core.utility import greedy_optimum
 from verl_pods_cero.errors import OptionError, nearest
-from verl_pods_cero.options.allocator import allocator_settings
-from verl_pods_cero.options.schema import AllocatorOptions
 from verl_pods_cero.tools.simulation.worlds import World, means_over_time
-
-Floats = NDArray[np.float64]
-Indices = NDArray[np.int64]
 
 OFFLINE = "offline_optimum"
 _OPTION = "--allocators"
@@ -47,20 +44,6 @@ class Player:
         return re.sub(r"[^A-Za-z0-9_.]+", "-", self.label)
 
 
-@dataclass(frozen=True)
-class Sizes:
-    """Sizes of a run, as the options of verl and of the plugin give them."""
-
-    steps: int
-    batch: int
-    n: int
-    n_max: int | None = None
-    unit: int | None = None
-    budget: int | None = None
-    rho: float = 1.0
-    lam: float = 1.0
-
-
 def parse_players(text: str) -> list[Player]:
     """Read a list of names with commas, `name/schedule` each, or `package.module:Class/schedule`.
 
@@ -86,36 +69,22 @@ def parse_players(text: str) -> list[Player]:
     return players
 
 
-def settings_for(player: Player, sizes: Sizes, num_prompts: int, seed: int) -> AllocatorSettings:
+def settings_for(player: Player, sizes: Mapping[str, Any], seed: int) -> AllocatorSettings:
     """Fill in an allocator's settings as a training run of these sizes would.
 
     The knapsack may give a prompt up to 2 n rollouts unless n_max says otherwise: with n_max = n it has nothing to
     decide, and is `uniform`.
 
+    Args:
+        player: who.
+        sizes: arguments of `AllocatorSettings.of_run` that all players share.
+        seed: of ties and draws.
+
     Raises:
         OptionError: the sizes do not fit together.
     """
-    from omegaconf import OmegaConf
-
-    config = OmegaConf.create(
-        {
-            "actor_rollout_ref": {"rollout": {"n": sizes.n}},
-            "data": {"train_batch_size": sizes.batch},
-            "trainer": {"total_training_steps": sizes.steps, "total_epochs": 1},
-        }
-    )
-    options = AllocatorOptions(
-        enable=True,
-        name=player.allocator,
-        schedule=player.schedule,
-        budget=sizes.budget,
-        n_max=2 * sizes.n if player.allocator == "knapsack" and sizes.n_max is None else sizes.n_max,
-        unit=sizes.unit,
-        rho=sizes.rho,
-        lam=sizes.lam,
-        seed=seed,
-    )
-    return allocator_settings(config, options, num_prompts)
+    n_max = sizes.get("n_max") or (2 * sizes["n"] if player.allocator == "knapsack" else None)
+    return AllocatorSettings.of_run(**{**sizes, "n_max": n_max}, schedule=player.schedule, seed=seed)
 
 
 def create(player: Player, settings: AllocatorSettings, world: World) -> Allocator:
@@ -146,7 +115,7 @@ class OfflineOptimum(GreedyMarginal):
         self.targets = best_split(settings, q)
         self._head_start: Floats = self._tie / settings.num_prompts * settings.n_max_units
 
-    def _choose(self, candidates: Indices | None) -> tuple[Indices, Indices]:
+    def _choose(self, candidates: Ints | None) -> tuple[Ints, Ints]:
         most, room = self.settings.n_max_units, self._room
         wanted = self.targets - self.exposures
         share = (self.round + 1) / self.settings.rounds
@@ -162,7 +131,7 @@ class OfflineOptimum(GreedyMarginal):
         return rows, np.clip(room - (np.cumsum(units) - units), 0, units)
 
 
-def best_split(settings: AllocatorSettings, q: Floats) -> Indices:
+def best_split(settings: AllocatorSettings, q: Floats) -> Ints:
     """Units that the offline optimum gives each prompt, (M,)."""
     cap = settings.rounds * settings.n_max_units
     return greedy_optimum(curvature(settings, q), settings.budget_units, cap)

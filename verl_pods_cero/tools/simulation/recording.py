@@ -9,11 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from verl_pods_cero.core.arrays import Floats
 from verl_pods_cero.errors import OptionError
-
-Floats = NDArray[np.float64]
 
 _OPTION = "--recorded"
 _FORM = 'write {"prompt name": [pass rate of its first visit, of its second, ...], ...}'

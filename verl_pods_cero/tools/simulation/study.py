@@ -7,7 +7,6 @@ import json
 import os
 import tempfile
 import time
-from dataclasses import asdict
 from pathlib import Path
 
 import verl_pods_cero
@@ -19,7 +18,7 @@ from verl_pods_cero.tools.simulation.command import DEFAULTS, PROMPTS, SMOOTHING
 from verl_pods_cero.tools.simulation.experiment import Experiment, cores, run_all
 from verl_pods_cero.tools.simulation.filters import FILTER_MEASURES
 from verl_pods_cero.tools.simulation.measures import MEASURES, Result
-from verl_pods_cero.tools.simulation.players import Sizes, parse_players, settings_for
+from verl_pods_cero.tools.simulation.players import parse_players, settings_for
 from verl_pods_cero.tools.simulation.recording import Recording, read_recording
 from verl_pods_cero.tools.simulation.summary import summarise
 from verl_pods_cero.tools.simulation.worlds import RecordedWorld
@@ -51,7 +50,7 @@ def simulate(args: argparse.Namespace) -> None:
         (made / "runs").mkdir(parents=True)
         results = _played(experiment, made / "runs", jobs)
         summary = summarise(results, [player.label for player in experiment.players], args.target)
-        budget = settings_for(experiment.players[0], experiment.sizes, experiment.num_prompts, 0).budget
+        budget = settings_for(experiment.players[0], experiment.sizes, 0).budget
         csv_files.write_all(made, summary, budget)
         drawn = figures.draw_all(made, summary, budget, _title(args, kind, experiment))
         _write_record(made / RECORD, args, experiment, recording, summary.target, budget)
@@ -68,24 +67,14 @@ def simulate(args: argparse.Namespace) -> None:
 
 def _experiment(args: argparse.Namespace, kind: str, recording: Recording | None) -> Experiment:
     batch, budget = DEFAULTS[kind]
-    sizes = Sizes(
-        steps=args.steps,
-        batch=args.batch or batch,
-        n=args.n,
-        n_max=args.n_max,
-        unit=args.unit,
-        budget=budget if args.budget is None and _as_published(args) else args.budget,
-        rho=args.rho,
-        lam=args.lam,
-    )
-    return Experiment(
-        players=tuple(parse_players(args.allocators)),
-        sizes=sizes,
-        keeps=_keeps(args.keep, args.n),
-        seeds=args.seeds,
-        recorded=None if recording is None else RecordedWorld.of(recording, _smoothing(args)),
-        prompts=args.prompts or PROMPTS,
-    )
+    world = None if recording is None else RecordedWorld.of(recording, _smoothing(args))
+    sizes = {
+        "num_prompts": world.num_prompts if world else args.prompts or PROMPTS,
+        "batch_prompts": args.batch or batch,
+        "budget": budget if args.budget is None and _as_published(args) else args.budget,
+        **{name: getattr(args, name) for name in ("steps", "n", "n_max", "unit", "rho", "lam")},
+    }
+    return Experiment(tuple(parse_players(args.allocators)), sizes, _keeps(args.keep, args.n), args.seeds, world)
 
 
 def _as_published(args: argparse.Namespace) -> bool:
@@ -158,7 +147,8 @@ def _title(args: argparse.Namespace, kind: str, experiment: Experiment) -> str:
     sizes = experiment.sizes
     world = args.recorded.name if args.recorded is not None else f"{kind} world"
     return (
-        f"{world}: {experiment.num_prompts} prompts, {sizes.steps} steps of {sizes.batch} prompts, n = {sizes.n};"
+        f"{world}: {sizes['num_prompts']} prompts, {sizes['steps']} steps of {sizes['batch_prompts']} prompts,"
+        f" n = {sizes['n']};"
         f" {experiment.seeds} seeds, bands and bars: one standard deviation over seeds"
     )
 
@@ -170,8 +160,8 @@ def _write_record(
         "version": verl_pods_cero.__version__,
         "options": {name: str(value) if isinstance(value, Path) else value for name, value in vars(args).items()},
         "allocators": [player.label for player in experiment.players],
-        "sizes": asdict(experiment.sizes) | {"budget": budget},
-        "prompts": experiment.num_prompts,
+        "sizes": experiment.sizes | {"batch": experiment.sizes["batch_prompts"], "budget": budget},
+        "prompts": experiment.sizes["num_prompts"],
         "keep": experiment.keeps,
         "seeds": experiment.seeds,
         "target": target,

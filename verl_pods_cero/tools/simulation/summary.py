@@ -6,11 +6,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from verl_pods_cero.core.arrays import Floats
 from verl_pods_cero.tools.simulation.measures import Result, rollouts_to
-
-Floats = NDArray[np.float64]
 
 REFERENCES = ("uniform", "random_matched")
 

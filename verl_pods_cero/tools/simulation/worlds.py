@@ -6,12 +6,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from verl_pods_cero.core.arrays import Floats, Ints
 from verl_pods_cero.tools.simulation.recording import Recording
-
-Floats = NDArray[np.float64]
-Indices = NDArray[np.int64]
 
 # Moments of a run over which a prompt's means are taken.
 _MOMENTS = 100
@@ -24,7 +21,7 @@ class World(Protocol):
     def num_prompts(self) -> int:
         """Number of prompts M."""
 
-    def pass_rates(self, progress: float, rows: Indices | slice = ...) -> Floats:
+    def pass_rates(self, progress: float, rows: Ints | slice = ...) -> Floats:
         """True pass rates of some prompts when a share `progress` of the budget is spent, in [0, 1]."""
 
 
@@ -62,7 +59,7 @@ class DriftingWorld:
         """Number of prompts M."""
         return len(self.log_odds)
 
-    def pass_rates(self, progress: float, rows: Indices | slice = slice(None)) -> Floats:
+    def pass_rates(self, progress: float, rows: Ints | slice = slice(None)) -> Floats:
         """True pass rates, (k,)."""
         return np.asarray(1.0 / (1.0 + np.exp(-(self.log_odds[rows] + self.drift * progress))))
 
@@ -105,7 +102,7 @@ class RecordedWorld:
         """Number of prompts M."""
         return int(self.grid.shape[1])
 
-    def pass_rates(self, progress: float, rows: Indices | slice = slice(None)) -> Floats:
+    def pass_rates(self, progress: float, rows: Ints | slice = slice(None)) -> Floats:
         """True pass rates, (k,)."""
         place = min(max(progress, 0.0), 1.0) * (len(self.grid) - 1)
         before = min(int(place), len(self.grid) - 2)

@@ -18,7 +18,6 @@ ADVANTAGE_STATS = ("subset", "full_group")
 SCORE_ONLY_ESTIMATORS = ("grpo", "grpo_vectorized", "rloo", "rloo_vectorized")
 
 
-@option_names(FILTER_NAMES)
 def check_values(run: Run) -> None:
     """Refuse values that are wrong whatever the rest of the configuration says."""
     options = run.options.filter
@@ -49,6 +48,7 @@ def check_values(run: Run) -> None:
         )
 
 
+@option_names(FILTER_NAMES)
 def kept(run: Run) -> int:
     """Return m, the rollouts kept of each prompt.
 
@@ -109,7 +109,6 @@ def check_advantages(run: Run) -> None:
         )
 
 
-@option_names(FILTER_NAMES)
 def check_micro_batches(run: Run) -> None:
     """Refuse micro-batches of a fixed size that the kept rows would need much padding for."""
     shape = update_shape(run.config, use_critic=run.use_critic, use_reference=run.use_reference)

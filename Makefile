@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: quickstart test test-all unit lint bench reproduce clean
+.PHONY: quickstart test test-all unit lint bench docs reproduce clean
 
 quickstart: $(VENV)/installed
 	$(BIN)/python -m verl_pods_cero.quickstart
@@ -28,11 +28,15 @@ lint: $(VENV)/installed
 bench: $(VENV)/installed
 	$(BIN)/python -m pytest benchmarks --benchmark-only
 
+docs: $(VENV)/installed
+	$(BIN)/python docs/generate.py
+
 # Hours. What is finished is kept and not made again: stop it and go on as you like.
 reproduce: $(VENV)/installed
 	$(BIN)/python benchmarks/headline.py
 	mkdir -p outputs
 	$(BIN)/verl-pods-cero report docs/results/headline --baseline grpo --title "The headline on a CPU" --out outputs/headline.html --csv docs/results/headline.csv --figures docs/images/headline --overwrite
+	$(BIN)/python benchmarks/picture.py
 
 $(VENV)/installed: requirements/torch.txt requirements/cpu.txt setup.cfg
 	@$(PYTHON) -c "import sys; v = sys.version_info[:2]; sys.exit(v not in ((3, 11), (3, 12)) and f'The pinned versions need Python 3.11 or 3.12, {sys.executable} is {v[0]}.{v[1]}. Fix: make PYTHON=python3.11')"

@@ -23,7 +23,7 @@ from typing import Any
 import wrapt
 
 from verl_pods_cero import cpu
-from verl_pods_cero.errors import LOGGER, PluginError
+from verl_pods_cero.errors import LOGGER, OptionError, PluginError
 
 logger = logging.getLogger(LOGGER)
 
@@ -91,10 +91,26 @@ def _wrap_validation(module: ModuleType) -> None:
             OmegaConf.resolve(config)
 
     def checked(verls: Callable[..., None], _instance: object, args: tuple[Any, ...], kwargs: Any) -> None:
-        ours(*args, **kwargs)
+        try:
+            ours(*args, **kwargs)
+        except (OptionError, PluginError) as error:
+            raise _in_one_line(error) from error
         verls(*args, **kwargs)
 
     wrapt.wrap_function_wrapper(module, "validate_config", checked)
+
+
+def _in_one_line(error: Exception) -> Exception:
+    """Return the same error as one of Hydra's compact kind, which Hydra prints without a traceback.
+
+    HYDRA_FULL_ERROR=1 shows all of it.
+    """
+    from hydra.errors import CompactHydraException
+
+    kind = type(type(error).__name__, (type(error), CompactHydraException), {})
+    compact: Exception = kind.__new__(kind, *error.args)
+    compact.__dict__.update(error.__dict__)
+    return compact
 
 
 def _register_trainers(_module: ModuleType) -> None:

@@ -11,8 +11,8 @@ import pytest
 
 from tests import published_data
 from tests.e2e.conftest import read_json_lines, read_steps
-from verl_pods_cero import cli
 from verl_pods_cero.metric_names import FILTER_METRICS
+from verl_pods_cero.tools import cli
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(2000)]
 

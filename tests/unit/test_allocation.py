@@ -11,8 +11,7 @@ from verl_pods_cero.core.cero import Cero
 from verl_pods_cero.core.settings import AllocatorSettings
 from verl_pods_cero.core.steps import Steps, group_sizes, most_steps
 from verl_pods_cero.errors import OptionError
-from verl_pods_cero.hooks.generation.worker import SUCCESS
-from verl_pods_cero.hooks.outcomes import outcome_counts, successes
+from verl_pods_cero.hooks.prompts import new_uid, outcome_counts, successes
 from verl_pods_cero.options.allocator import allocator_settings
 from verl_pods_cero.options.checks import validate
 from verl_pods_cero.options.schema import AllocatorOptions
@@ -206,9 +205,8 @@ def test_the_budget_is_what_plain_grpo_would_spend_unless_given(configure):
 
 
 def test_outcomes_are_counted_by_row_of_the_data_set():
-    rollouts = make_rollouts({"p": [1.0, 0.0, 1.0], "q": [0.0, 0.0]})
-    success = successes(rollouts, AllocatorOptions())
-    rows, wins, losses = outcome_counts(rollouts, success, {"p": 7, "q": 3})
+    rollouts = make_rollouts({new_uid(7): [1.0, 0.0, 1.0], new_uid(3): [0.0, 0.0]})
+    rows, wins, losses = outcome_counts(rollouts, successes(rollouts, AllocatorOptions()))
     assert rows.tolist() == [7, 3]
     assert wins.tolist() == [2, 0]
     assert losses.tolist() == [1, 2]
@@ -216,10 +214,19 @@ def test_outcomes_are_counted_by_row_of_the_data_set():
 
 def test_a_shaped_score_is_no_outcome_without_a_threshold():
     rollouts = make_rollouts({"p": [1.0, 0.0]})
-    rollouts.values[:, SUCCESS] = [0.3, 1.2]
+    rollouts.values["acc"][:] = [0.3, 1.2]
     with pytest.raises(OptionError, match=r"success_threshold must be given, since acc is no outcome.*0\.3"):
         successes(rollouts, AllocatorOptions())
     assert successes(rollouts, AllocatorOptions(success_threshold=1.0)).tolist() == [False, True]
+
+
+def test_a_rounding_error_below_the_threshold_is_a_success_all_the_same():
+    rollouts = make_rollouts({"p": [1.0, 0.0, 1.0]})
+    rollouts.values["acc"][:] = [0.8 - 1e-12, 0.8, 0.79]
+    passed = successes(rollouts, AllocatorOptions(success_threshold=0.8), tolerance=1e-6)
+    assert passed.tolist() == [True, True, False]
+    rollouts.values["acc"][:] = [1.0 - 1e-12, 1e-12, -1.0]
+    assert successes(rollouts, AllocatorOptions(), tolerance=1e-6).tolist() == [True, False, False]
 
 
 BAD = [

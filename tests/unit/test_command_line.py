@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from verl_pods_cero import cli
 from verl_pods_cero.errors import OptionError, PluginError
+from verl_pods_cero.tools import cli
 from verl_pods_cero.tools.command_line import exit_status, require
 
 
@@ -60,7 +60,7 @@ def test_an_unknown_data_set_ends_the_whole_command_with_status_2(capsys: pytest
 def test_help_imports_nothing_heavy() -> None:
     heavy = {"verl", "torch", "numpy", "pandas", "pyarrow", "matplotlib", "rich"}
     code = (
-        "import sys\nfrom verl_pods_cero import cli\n"
+        "import sys\nfrom verl_pods_cero.tools import cli\n"
         "try: cli.main(['--help'])\n"
         f"except SystemExit: print('heavy:', *sorted({heavy} & set(sys.modules)))"
     )

@@ -17,8 +17,8 @@ from tests.unit.test_allocation import play
 from verl_pods_cero.core.allocators import KNOWN, create_allocator
 from verl_pods_cero.core.steps import Steps
 from verl_pods_cero.errors import OptionError
-from verl_pods_cero.hooks.generation.worker import rollout_values
 from verl_pods_cero.options.schema import AllocatorOptions, FilterOptions, PodsCeroOptions
+from verl_pods_cero.options.scorer import value_keys
 from verl_pods_cero.tools.dry_run import add_arguments, memory, run
 from verl_pods_cero.tools.dry_run.checks import Checked
 from verl_pods_cero.tools.dry_run.work import run_work
@@ -38,6 +38,16 @@ def dry_run(verl_checks, tmp_path, monkeypatch, capsys):
         return status, out, err
 
     return command
+
+
+# What a run on verl's default configuration says at the least.
+PLAIN = [
+    "data.train_batch_size=16",
+    "actor_rollout_ref.rollout.n=8",
+    "actor_rollout_ref.actor.ppo_mini_batch_size=8",
+    "actor_rollout_ref.actor.use_dynamic_bsz=true",
+    "actor_rollout_ref.rollout.log_prob_use_dynamic_bsz=true",
+]
 
 
 def numbers(out: str) -> dict[str, list[str]]:
@@ -180,7 +190,8 @@ def test_no_step_of_an_allocator_exceeds_what_is_printed_as_its_most(name, sched
 
 
 def test_a_rollouts_values_have_the_size_that_is_printed():
-    assert rollout_values(1.0, {}, PodsCeroOptions()).numpy().nbytes == memory.DRIVER_BYTES
+    most = PodsCeroOptions(FilterOptions(True, ranking_key="a"), AllocatorOptions(True, success_key="b"))
+    assert 8 * len(value_keys(most)) == memory.DRIVER_BYTES
 
 
 # ------------------------------------------------------------------ what is wrong, or missing
@@ -203,6 +214,13 @@ def test_a_wrong_option_ends_with_the_message_of_the_training_run(dry_run, recip
         ("actor_rollout_ref.rollout.temperature=0", "validation gen temperature should be greater than 0"),
         ("data.train_batch_size=256", "data.train_batch_size must be at most the number of rows"),
         ("actor_rollout_ref.rollout.n=8,16", "To sweep over it, add --multirun"),
+        ("data.max_prompt_length=foo", "data.max_prompt_length must be a whole number"),
+        ("trainer.total_training_steps=0", "trainer.total_training_steps must be a whole number, at least 1"),
+        ("trainer.total_training_steps=inf", "trainer.total_training_steps must be a whole number, at least 1"),
+        ("trainer.n_gpus_per_node=1e308", "trainer.n_gpus_per_node must be a whole number, at least 1"),
+        ("actor_rollout_ref.rollout.max_model_len=19", "rollout.max_model_len must be at least the longest sequence"),
+        ("actor_rollout_ref.actor.ppo_max_token_len_per_gpu=19", "Fix: set it to 20 or more"),
+        ("actor_rollout_ref.rollout.log_prob_max_token_len_per_gpu=19", "max_response_length = 20 tokens, got 19"),
     ],
 )
 def test_every_wrong_option_is_one_line_and_status_2(override, message, dry_run, quickstart):
@@ -210,6 +228,32 @@ def test_every_wrong_option_is_one_line_and_status_2(override, message, dry_run,
     assert (status, out) == (2, "")
     assert message in err
     assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["trainer.n_gpus_per_node=1e308"], "trainer.n_gpus_per_node must be a whole number"),
+        (["algorithm.adv_estimator=gae"], "critic.model.path must name a model where a critic is trained"),
+        (
+            ["algorithm.filter_groups.enable=true", "algorithm.filter_groups.metric=null"],
+            "filter_groups.metric must be",
+        ),
+    ],
+)
+def test_what_verl_refuses_when_its_engines_are_up_is_seen_in_a_plain_run_too(overrides, message, dry_run):
+    status, out, err = dry_run("algorithm.adv_estimator=grpo", *PLAIN, *overrides)
+    assert (status, out) == (2, "")
+    assert message in err
+
+
+def test_a_plain_run_is_printed_without_data_files_and_without_a_bound_where_prompts_are_replaced(dry_run):
+    files = ["data.train_files=null", "data.val_files=null"]
+    status, out, err = dry_run("algorithm.adv_estimator=grpo", *PLAIN, *files, "algorithm.filter_groups.enable=true")
+    assert (status, err) == (0, "")
+    assert numbers(out)["rollouts generated"] == ["128"]
+    assert "Rollouts have no bound: algorithm.filter_groups.enable=true" in out
+    assert "The training rows cannot be counted" in out
 
 
 def test_an_unknown_recipe_or_choice_gets_its_nearest_match(dry_run):

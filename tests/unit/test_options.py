@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 
 import pandas as pd
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from omegaconf import OmegaConf
 
 from verl_pods_cero.errors import OptionError
 from verl_pods_cero.options.checks import validate
-from verl_pods_cero.options.ranks import data_parallel_size
-from verl_pods_cero.options.schema import parse, schema
+from verl_pods_cero.options.schema import AllocatorOptions, FilterOptions, parse, schema
+from verl_pods_cero.options.update_shape import data_parallel_size
 
 FILTER = "pods_cero.filter."
+ALLOCATOR = "pods_cero.allocator."
 SCORER = "reward.custom_reward_function."
 
 
@@ -36,6 +41,18 @@ def test_a_stock_configuration_is_left_alone(configure):
 def test_a_baseline_recipe_runs_verls_own_trainer(configure):
     config = configure(**{FILTER + "enable": False, FILTER + "keep": None, "trainer.v1.trainer_mode": "sync"})
     assert check(config).filter.enable is False
+
+
+OFF = {FILTER + "enable": False, FILTER + "keep": None}
+
+
+def test_a_trainer_of_another_plugin_is_accepted_where_no_part_of_ours_is_on(configure):
+    other = {"trainer.v1.trainer_mode": "diffusion_sync"}
+    assert check(configure(**OFF, **other)).filter.enable is False
+    with pytest.raises(OptionError, match=r"must be one of pods_cero_sync while pods_cero\.filter\.enable=true"):
+        check(configure(**other))
+    with pytest.raises(OptionError, match=r"names no trainer, got 'pods_cero_synk'.*did you mean 'pods_cero_sync'"):
+        check(configure(**OFF, **{"trainer.v1.trainer_mode": "pods_cero_synk"}))
 
 
 def rule_of_two_arguments(rewards, mask):
@@ -84,6 +101,23 @@ BAD = [
     ("empty key", {FILTER + "ranking_key": ""}, [FILTER + "ranking_key"]),
     ("keep without enable", {FILTER + "enable": False}, [FILTER + "keep", "enable"]),
     ("poll interval", {"pods_cero.poll_interval_s": 0}, ["pods_cero.poll_interval_s", "0"]),
+    ("an hour between looks", {"pods_cero.poll_interval_s": 3600.0}, ["poll_interval_s", "at most 60", "3600.0"]),
+    ("no interval", {"pods_cero.poll_interval_s": float("nan")}, ["pods_cero.poll_interval_s", "nan"]),
+    ("all equal", {"pods_cero.zero_variance_tolerance": 1.0}, ["pods_cero.zero_variance_tolerance", "below 1", "1.0"]),
+    ("no tolerance", {"pods_cero.zero_variance_tolerance": float("nan")}, ["zero_variance_tolerance", "nan"]),
+    ("a text for all options", {"pods_cero": "foo"}, ["pods_cero must be a group of options", "'foo'"]),
+    ("a text for a group", {"pods_cero.filter": "on"}, ["pods_cero.filter must be a group of options", "'on'"]),
+    ("a group for a number", {FILTER + "keep": {"a": 1}}, [FILTER + "keep must be a whole number or null", "{'a': 1}"]),
+    ("a text for a number", {FILTER + "keep_fraction": "half"}, [FILTER + "keep_fraction must be a number", "'half'"]),
+    ("nothing for a switch", {FILTER + "enable": None}, [FILTER + "enable must be true or false", "None"]),
+    ("a name that leads nowhere", {FILTER + "keep": "${none}"}, ["pods_cero", "Interpolation key 'none' not found"]),
+    ("no GPU", {"trainer.n_gpus_per_node": 0}, ["trainer.n_gpus_per_node", "at least 1", "0"]),
+    ("half a GPU", {"trainer.n_gpus_per_node": 1.5}, ["trainer.n_gpus_per_node", "whole number", "1.5"]),
+    ("too many GPUs", {"trainer.n_gpus_per_node": 1e308}, ["trainer.n_gpus_per_node", "whole number", "1e+308"]),
+    ("no steps", {"trainer.total_training_steps": 0}, ["trainer.total_training_steps", "at least 1", "0"]),
+    ("steps for ever", {"trainer.total_training_steps": float("inf")}, ["total_training_steps", "whole number", "inf"]),
+    ("a text for steps", {"trainer.total_training_steps": "foo"}, ["total_training_steps", "whole number", "'foo'"]),
+    ("a text for prompts", {"data.train_batch_size": "foo"}, ["data.train_batch_size", "whole number", "'foo'"]),
     ("filter seed", {FILTER + "seed": -1}, [FILTER + "seed", "-1"]),
     (
         "two steps a sync",
@@ -115,9 +149,29 @@ BAD = [
         {SCORER + "path": "pkg://verl_pods_cero.rewards", FILTER + "ranking_key": "accc"},
         [FILTER + "ranking_key", "did you mean 'acc'"],
     ),
+    (
+        "a text to rank by",
+        {SCORER + "path": "pkg://verl_pods_cero.rewards", FILTER + "ranking_key": "pred"},
+        [FILTER + "ranking_key must be a number", "'pred'", "use reward or acc"],
+    ),
     ("half a rollout", {"actor_rollout_ref.rollout.n": 64.5}, ["actor_rollout_ref.rollout.n", "whole number", "64.5"]),
     ("no prompts", {"data.train_batch_size": -1}, ["data.train_batch_size", "at least 1", "-1"]),
     ("no file", {"data.train_files": "/none/train.parquet"}, ["data.train_files", "/none/train.parquet"]),
+]
+
+# The same of the allocator's own options.
+BAD_ALLOCATOR = [
+    ("rounds without end", {"rounds": 10**20}, ["rounds", "at most 1,000,000,000"]),
+    ("rollouts without end", {"n_max": 10**20}, ["n_max", "at most 1,000,000,000"]),
+    ("lam that leaves no duals", {"lam": 1e-308}, ["lam", "between 1e-06 and 1e+06", "1e-308"]),
+    ("a prior that is all", {"prior_failures": 1e308}, ["prior_failures", "1e+308"]),
+    ("no success key", {"success_key": ""}, ["success_key", "use acc"]),
+    ("no threshold", {"success_threshold": float("nan")}, ["success_threshold", "finite", "nan"]),
+    ("out of reach", {"success_threshold": float("inf")}, ["success_threshold", "finite", "inf"]),
+]
+BAD += [
+    (name, {ALLOCATOR + "enable": True, **{ALLOCATOR + option: value for option, value in options.items()}}, words)
+    for name, options, words in BAD_ALLOCATOR
 ]
 
 
@@ -175,6 +229,62 @@ def test_micro_batches_of_a_fixed_size_must_split_the_kept_rows(configure):
 )
 def test_ranks_that_share_rows_are_counted_without_the_parallel_ones(configure, options, ranks):
     assert data_parallel_size(configure(**options)) == ranks
+
+
+# Values of every kind, those that numbers go wrong at among them.
+VALUES = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.sampled_from([-1, 0, 1, 2, 4, 8, 10**9, 10**20, 10**400]),
+    st.floats(),
+    st.sampled_from(
+        ["", "acc", "reward", "cero", "knapsack", "epoch", "loader", "percentile", "a.b:c", ".:x", "os:path"]
+    ),
+    st.text(max_size=8),
+    st.lists(st.integers(), max_size=2),
+    st.dictionaries(st.text(max_size=4), st.integers(), max_size=2),
+)
+GROUPS = {"filter": FilterOptions, "allocator": AllocatorOptions}
+NAMES = ["poll_interval_s", "zero_variance_tolerance"]
+NAMES += [f"{group}.{field.name}" for group, options in GROUPS.items() for field in dataclasses.fields(options)]
+SIZES = [
+    "trainer.n_gpus_per_node",
+    "trainer.total_training_steps",
+    "data.train_batch_size",
+    "actor_rollout_ref.rollout.n",
+]
+
+
+@pytest.fixture
+def config(configure):
+    return configure(**{"trainer.total_training_steps": 8})
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    filtering=st.booleans(),
+    allocating=st.booleans(),
+    options=st.dictionaries(st.sampled_from(NAMES), VALUES, max_size=4),
+    size=st.tuples(st.sampled_from(SIZES), VALUES | st.just(4)),
+)
+def test_whatever_is_written_is_accepted_or_refused_in_one_line(config, filtering, allocating, options, size):
+    config.pods_cero = schema().pods_cero
+    given_options = {
+        "filter.enable": filtering,
+        "filter.keep": 4 if filtering else None,
+        "allocator.enable": allocating,
+    }
+    for name, value in {**given_options, **options}.items():
+        OmegaConf.update(config, f"pods_cero.{name}", value, force_add=True)
+    before = OmegaConf.select(config, size[0])
+    OmegaConf.update(config, *size)
+    try:
+        check(config)
+    except OptionError as error:
+        assert "Fix: " in str(error)
+    finally:
+        OmegaConf.update(config, size[0], before)
 
 
 def test_a_critic_of_other_ranks_than_the_actors_is_refused(configure):

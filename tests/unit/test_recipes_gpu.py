@@ -11,8 +11,8 @@ from omegaconf import OmegaConf
 from tests.unit.gpu_recipes import RUNS
 from verl_pods_cero.errors import OptionError
 from verl_pods_cero.options.allocator import allocator_settings
-from verl_pods_cero.options.ranks import data_parallel_size
 from verl_pods_cero.options.schema import parse
+from verl_pods_cero.options.update_shape import data_parallel_size
 
 
 def flat(node, path=""):

@@ -66,12 +66,13 @@ def test_groups_have_names_that_verl_does_not_use():
 
     verls = {path.name for path in Path(config.__file__).parent.iterdir() if path.is_dir()}
     ours = {path.name for path in FOLDER.iterdir() if path.is_dir() and not path.name.startswith("__")}
-    assert ours == {"algo", "base", "dataset", "hardware", "policy", "training"}
+    assert ours == {"algo", "base", "dataset", "hardware", "pods_cero", "policy", "training"}
     assert not ours & verls
 
 
-def test_every_choice_of_a_group_is_used_by_a_recipe_or_named_as_an_override():
-    texts = "\n".join(path.read_text() for path in FOLDER.glob("*.yaml"))
+def test_every_choice_of_a_group_is_used_by_a_recipe_or_named_as_an_override(repository):
+    used = [*FOLDER.glob("*.yaml"), *(repository / "examples").glob("*.sh")]
+    texts = "\n".join(path.read_text() for path in used)
     for path in FOLDER.glob("*/*.yaml"):
         group, choice = path.parent.name, path.stem
         assert f"{group}: {choice}\n" in texts or f"{group}={choice}" in texts, path

@@ -9,13 +9,15 @@ from hypothesis import strategies as st
 from transfer_queue import KVBatchMeta
 
 from verl_pods_cero.errors import OptionError
-from verl_pods_cero.hooks.generation.worker import OUTCOME, RANKING, REWARD, SUCCESS, rollout_values
-from verl_pods_cero.hooks.metrics import FilterStep, dashboard_metrics, filter_metrics
-from verl_pods_cero.hooks.rollout_filter import RolloutFilter
-from verl_pods_cero.hooks.rollouts import Rollouts, keep_rows, scored
+from verl_pods_cero.hooks import rows
+from verl_pods_cero.hooks.filter import PodsFilter, whole_groups
+from verl_pods_cero.hooks.metrics import dashboard_metrics, filter_metrics
+from verl_pods_cero.hooks.rollouts import Rollouts, rollout_values
 from verl_pods_cero.hooks.row_index import RowIndex
+from verl_pods_cero.hooks.scored import scored
+from verl_pods_cero.hooks.step import Step
 from verl_pods_cero.metric_names import FILTER_METRICS
-from verl_pods_cero.options.schema import FilterOptions, PodsCeroOptions
+from verl_pods_cero.options.schema import FilterOptions
 
 
 def make_rollouts(groups: dict[str, list[float]], rows_a_session: int = 1, acc: bool = True) -> Rollouts:
@@ -30,19 +32,12 @@ def make_rollouts(groups: dict[str, list[float]], rows_a_session: int = 1, acc: 
     rewards = np.array([reward for rewards in groups.values() for reward in rewards])
     outcome = (rewards > 0.5).astype(float) if acc else np.full(len(rewards), np.nan)
     lengths = np.arange(1, len(keys) + 1)
-    return Rollouts(
-        keys,
-        index,
-        np.stack([rewards, rewards, outcome, outcome], axis=1),
-        lengths + 10,
-        lengths,
-        np.ones_like(lengths),
-    )
+    return Rollouts(keys, index, {"reward": rewards, "acc": outcome}, lengths + 10, lengths, np.ones_like(lengths))
 
 
 def apply(groups: dict[str, list[float]], keep: int = 2, n: int = 4, **options: object):
     rollouts = make_rollouts(groups)
-    kept = RolloutFilter(FilterOptions(enable=True, keep=keep, **options), n)(rollouts, step=1)
+    kept = PodsFilter(FilterOptions(enable=True, keep=keep, **options), n, tolerance=1e-6)(rollouts, step=1)
     return rollouts, kept
 
 
@@ -91,7 +86,7 @@ def test_values_come_back_from_the_group_table_as_they_went_in(parts):
 def test_a_session_of_several_rows_is_kept_or_dropped_whole():
     rollouts = make_rollouts({"a": [0.0, 0.5, 1.0]}, rows_a_session=3)
     batch = KVBatchMeta(partition_id="train", keys=rollouts.keys, tags=[{"n": key} for key in rollouts.keys])
-    kept, dropped = keep_rows(batch, rollouts.index, np.array([True, False, True]))
+    kept, dropped = rows.split(batch, rollouts.index, np.array([True, False, True]))
     assert kept.keys == [f"a_{session}_{row}" for session in (0, 2) for row in range(3)]
     assert [tag["n"] for tag in kept.tags] == kept.keys
     assert dropped == ["a_1_0", "a_1_1", "a_1_2"]
@@ -143,15 +138,13 @@ def test_prompts_are_numbered_as_they_were_submitted_whichever_finished_first(ke
     assert table.tolist() == [[0, 1, 2], [3, 4, 5], [6, 7, 8]]
 
 
-def batch_of(rollouts: Rollouts) -> KVBatchMeta:
-    return KVBatchMeta(partition_id="train", keys=rollouts.keys, tags=[{} for _ in rollouts.keys])
+RANKED_BY_ACC = {"pods_cero.filter.ranking_key": "acc"}
 
 
 def test_a_rollout_without_a_value_counts_as_failed_and_the_others_go_on(caplog):
     rollouts = make_rollouts({"a": [1.0, 0.0, 1.0], "b": [0.0, 1.0]})
-    rollouts.values[1, RANKING] = np.nan
-    options = PodsCeroOptions(filter=FilterOptions(enable=True, keep=2, ranking_key="acc"))
-    usable = scored(batch_of(rollouts), rollouts, options)
+    rollouts.values["acc"][1] = np.nan
+    usable = scored(rollouts, RANKED_BY_ACC)
     assert usable.tolist() == [True, False, True, True, True]
     assert "1 of 5 rollouts (a_1_0 is the first) have no finite reward or acc" in caplog.text
     left = rollouts.only(usable)
@@ -161,16 +154,50 @@ def test_a_rollout_without_a_value_counts_as_failed_and_the_others_go_on(caplog)
     assert left.response_length.tolist() == [1, 3, 4, 5]
 
 
+def test_a_reward_beyond_float32_counts_as_failed():
+    rollouts = make_rollouts({"a": [1.0, 1e39, -1e300]})
+    assert scored(rollouts, {}).tolist() == [True, False, False]
+
+
 def test_a_value_that_no_rollout_has_is_a_mistake_in_the_options(monkeypatch):
     rollouts = make_rollouts({"a": [1.0, 0.0]})
-    rollouts.values[:, RANKING] = np.nan
+    rollouts.values["acc"][:] = np.nan
     monkeypatch.setattr(
-        "verl_pods_cero.hooks.rollouts.tq.kv_batch_get",
+        "verl_pods_cero.hooks.rows.tq.kv_batch_get",
         lambda **_: {"extra_fields": [{"reward_extra_info": {"accuracy": 1.0}}]},
     )
-    options = PodsCeroOptions(filter=FilterOptions(enable=True, keep=2, ranking_key="acc"))
     with pytest.raises(OptionError, match=r"ranking_key is no key .* got 'acc'. Fix: did you mean 'accuracy'"):
-        scored(batch_of(rollouts), rollouts, options)
+        scored(rollouts, RANKED_BY_ACC)
+
+
+def test_rounding_errors_are_no_variance():
+    noise, mixed = [0.1 + 0.2, 0.3, 0.3, 0.3], [0.3, 0.3, 0.3, 0.4]
+    _, kept = apply({"noise": noise, "mixed": mixed}, drop_zero_variance=True)
+    assert kept.degenerate.tolist() == [True, False]
+    assert kept.dropped_degenerate.tolist() == [True, False]
+    _, kept = apply({"noise": noise}, keep=2)
+    equal = apply({"noise": [0.3] * 4}, keep=2)[1]
+    assert kept.sessions.tolist() == equal.sessions.tolist()
+
+
+def test_a_group_is_dropped_by_the_rewards_that_it_is_updated_on_whatever_it_was_ranked_by():
+    rollouts = make_rollouts({"a": [1.0, 1.0, 1.0, 1.0], "b": [0.0, 0.0, 1.0, 1.0]})
+    ranked = {**rollouts.values, "format": np.array([0.0, 0.0, 1.0, 1.0, 0.5, 0.5, 0.5, 0.5])}
+    rollouts = Rollouts(**{**vars(rollouts), "values": ranked})
+
+    def dropped(**options: object) -> list[bool]:
+        chosen = FilterOptions(enable=True, keep=2, ranking_key="format", drop_zero_variance=True, **options)
+        return PodsFilter(chosen, 4, tolerance=1e-6)(rollouts, step=1).dropped_degenerate.tolist()
+
+    # equal ranks keep the first two of b, whose rewards are equal; all four of b differ
+    assert dropped() == [True, True]
+    assert dropped(advantage_stats="full_group") == [True, False]
+
+
+def test_without_a_filter_all_is_kept_but_rollouts_that_are_alone():
+    kept = whole_groups(make_rollouts({"a": [1.0, 1.0], "b": [0.0]}), 1)
+    assert kept.sessions.tolist() == [True, True, False]
+    assert kept.dropped_single.tolist() == [False, True]
 
 
 def test_the_random_rule_repeats_with_the_seed_and_the_step():
@@ -179,7 +206,7 @@ def test_the_random_rule_repeats_with_the_seed_and_the_step():
 
     def choose(seed: int, step: int) -> list[bool]:
         options = FilterOptions(enable=True, keep=3, rule="random", seed=seed)
-        return RolloutFilter(options, 8)(rollouts, step).sessions.tolist()
+        return PodsFilter(options, 8, tolerance=1e-6)(rollouts, step).sessions.tolist()
 
     assert choose(0, 1) == choose(0, 1)
     assert choose(0, 1) != choose(0, 2)
@@ -187,23 +214,18 @@ def test_the_random_rule_repeats_with_the_seed_and_the_step():
 
 
 def test_the_values_of_a_rollout_are_the_reward_and_the_named_keys():
-    info = {"acc": True, "format": 0.5}
-    options = PodsCeroOptions()
-    values = rollout_values(1.25, info, options)
-    assert values[[REWARD, RANKING, OUTCOME, SUCCESS]].tolist() == [1.25, 1.25, 1.0, 1.0]
-    options.filter.ranking_key, options.allocator.success_key = "format", "other"
-    assert rollout_values(1.25, info, options)[RANKING] == 0.5
-    assert rollout_values(1.25, info, options).isnan().tolist() == [False, False, False, True]
+    info = {"acc": True, "format": 0.5, "reward": 9.0}
+    assert rollout_values(1.25, info, ("reward", "acc", "format")) == {"reward": 1.25, "acc": 1.0, "format": 0.5}
 
 
-@pytest.mark.parametrize("odd", [None, "yes"])
+@pytest.mark.parametrize("odd", [None, "yes", [1.0]])
 def test_a_value_that_is_no_number_is_left_to_the_driver_to_refuse(odd):
-    assert rollout_values(1.0, {"acc": odd}, PodsCeroOptions()).isnan().tolist() == [False, False, True, True]
+    assert rollout_values(1.0, {"acc": odd}, ("reward", "acc", "other")) == {"reward": 1.0}
 
 
 def test_metrics_describe_generated_and_kept_rollouts():
     rollouts, kept = apply({"a": [0.0, 1.0, 0.5, 0.5], "b": [1.0, 1.0, 1.0, 1.0]})
-    metrics = filter_metrics(FilterStep(rollouts, kept), unscored=1, rows_padded=3, update_skipped=False)
+    metrics = filter_metrics(Step(rollouts=rollouts, kept=kept, unscored=1, rows=4, rows_padded=3))
     assert metrics["pods/rollouts_generated"] == 8
     assert metrics["pods/rollouts_kept"] == 4
     assert metrics["pods/reward_variance_generated"] == pytest.approx(0.0625)
@@ -238,7 +260,7 @@ def test_rewards_with_a_kl_penalty_stay_those_of_the_trained_rows():
 @pytest.mark.parametrize("acc", [True, False])
 def test_the_metrics_are_those_of_the_table(acc):
     rollouts = make_rollouts({"a": [0.0, 1.0]}, acc=acc)
-    kept = RolloutFilter(FilterOptions(enable=True, keep=2), 2)(rollouts, 1)
-    metrics = filter_metrics(FilterStep(rollouts, kept), unscored=0, rows_padded=0, update_skipped=False)
+    kept = PodsFilter(FilterOptions(enable=True, keep=2), 2, tolerance=1e-6)(rollouts, 1)
+    metrics = filter_metrics(Step(rollouts=rollouts, kept=kept, rows=2))
     optional = set() if acc else {"pods/all_pass_fraction", "pods/all_fail_fraction"}
     assert set(metrics) == set(FILTER_METRICS) - {"timing_s/pods_select"} - optional

@@ -11,7 +11,7 @@ from verl.workers.rollout.llm_server import FullyAsyncLLMServerClient, LLMServer
 from verl.workers.rollout.replica import TokenOutput
 from verl.workers.rollout.router import GlobalRequestLoadBalancer
 
-from verl_pods_cero.hooks import agent_loop
+from verl_pods_cero.hooks.generation import worker as agent_loop
 from verl_pods_cero.hooks.generation.server_leases import ROLLOUTS_A_LEASE, LeasingClient, with_leases
 
 
@@ -213,7 +213,7 @@ def test_servers_are_leased_where_verl_chooses_them_by_load(rollout, leased):
 def test_the_shared_loop_of_a_worker_leases_its_servers(monkeypatch):
     made = []
     monkeypatch.setattr(agent_loop, "SingleTurnAgentLoop", lambda **kwargs: made.append(kwargs) or "loop")
-    worker = object.__new__(agent_loop.ValuesWorker)
+    worker = object.__new__(agent_loop.FastWorker)
     worker._single_turn, worker.llm_client = None, verls_client()
     worker.config = worker.llm_client.config
     worker.tokenizer = worker.processor = worker.hf_model_type = worker.dataset_cls = None

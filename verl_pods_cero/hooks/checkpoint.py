@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,17 +12,19 @@ import numpy as np
 from omegaconf import DictConfig
 from verl.utils.checkpoint.checkpoint_manager import find_latest_ckpt_path
 
+from verl_pods_cero.core.allocators import Allocator
 from verl_pods_cero.core.budget import BudgetedAllocator
 from verl_pods_cero.core.settings import AllocatorSettings
 from verl_pods_cero.core.state import StateHeader, fingerprint, load_state, save_state
-from verl_pods_cero.errors import option_names
+from verl_pods_cero.errors import LOGGER, option_names
 from verl_pods_cero.files import written_whole
 from verl_pods_cero.options.names import ALLOCATOR_NAMES
 from verl_pods_cero.options.schema import AllocatorOptions
 
+logger = logging.getLogger(LOGGER)
+
 FILE = "pods_cero_allocator.npz"
 PROMPTS_FILE = "pods_cero_prompts.parquet"
-
 
 # Options that no allocator knows of, and that its counts depend on all the same.
 _MEANING = ("candidates", "success_key", "success_threshold")
@@ -42,6 +45,10 @@ def _rows(dataset: Any, prompt_key: str) -> Iterator[bytes]:
     """Yield what identifies each row: its prompt and its answer, or only that there is one."""
     frame: Any = getattr(dataset, "dataframe", None)
     if prompt_key not in getattr(frame, "column_names", ()):
+        logger.warning(
+            "the rows of a %s cannot be told apart from here: a resumed run is checked for their number alone",
+            type(dataset).__name__,
+        )
         yield from (b"" for _ in range(len(dataset)))
         return
     columns = [column for column in (prompt_key, "reward_model") if column in frame.column_names]
@@ -84,8 +91,9 @@ def load(folder: Path, header: StateHeader) -> dict[str, np.ndarray]:
     return load_state(folder / FILE, header)
 
 
-def dump_prompts(folder: Path, allocator: BudgetedAllocator) -> None:
+def dump_prompts(folder: Path, allocator: Allocator) -> None:
     """Write what the allocator knows of each prompt as parquet, for people to look at."""
+    assert isinstance(allocator, BudgetedAllocator), "the options refuse others"
     import pandas as pd
 
     columns = {

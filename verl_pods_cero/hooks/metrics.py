@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,72 +15,50 @@ from verl.trainer.ppo.metric_utils import (
 )
 
 from verl_pods_cero.core.groups import variances
-from verl_pods_cero.hooks.rollout_filter import Kept
 from verl_pods_cero.hooks.rollouts import Rollouts
+from verl_pods_cero.hooks.step import Step
 
 
-@dataclass(frozen=True)
-class FilterStep:
-    """One pass of the filter over the rollouts of a step."""
-
-    rollouts: Rollouts
-    kept: Kept
-
-
-def filter_metrics(step: FilterStep, *, unscored: int, rows_padded: int, update_skipped: bool) -> dict[str, float]:
-    """Compute the `pods/...` metrics of `metric_names.FILTER_METRICS`.
-
-    Args:
-        step: the filter's pass over the rollouts of this training step.
-        unscored: rollouts that were left out before it.
-        rows_padded: padding rows that followed.
-        update_skipped: no row was left to update on.
-    """
+def filter_metrics(step: Step) -> dict[str, float]:
+    """Compute the `pods/...` metrics of `metric_names.FILTER_METRICS`: two of them where no rollout had every value."""
     rollouts, kept = step.rollouts, step.kept
-    groups, sessions = _group_table(step), kept.sessions
+    always = {"pods/rollouts_unscored": float(step.unscored), "pods/update_skipped": float(not step.rows)}
+    if rollouts is None or kept is None:
+        return always
+    index, sessions = rollouts.index, kept.sessions
+    rewards, mask = index.grouped(rollouts.rewards)
+    kept_mask = index.grouped(sessions.astype(np.float64))[0] > 0
     metrics = {
         "pods/rollouts_generated": len(sessions),
         "pods/rollouts_kept": sessions.sum(),
-        "pods/rollouts_unscored": unscored,
         "pods/prompts": len(kept.degenerate),
         "pods/prompts_dropped_degenerate": kept.dropped_degenerate.sum(),
         "pods/prompts_dropped_single": kept.dropped_single.sum(),
         "pods/reward_mean_generated": _mean(rollouts.rewards),
         "pods/reward_mean_kept": _mean(rollouts.rewards[sessions]),
-        "pods/reward_variance_generated": _mean(groups["variance"]),
-        "pods/reward_variance_kept": _mean(groups["variance_kept"][groups["has_kept"]]),
+        "pods/reward_variance_generated": _mean(variances(rewards, mask)),
+        "pods/reward_variance_kept": _mean(variances(rewards, kept_mask)[kept_mask.any(axis=1)]),
         "pods/zero_variance_fraction": _mean(kept.degenerate),
         "pods/top_kept": _mean(kept.top),
         "pods/response_length_generated": _mean(rollouts.response_length),
-        "pods/response_length_kept": _mean(rollouts.response_length[sessions[rollouts.index.session_of_row]]),
-        "pods/rows_padded": rows_padded,
-        "pods/update_skipped": update_skipped,
+        "pods/response_length_kept": _mean(rollouts.response_length[sessions[index.session_of_row]]),
+        "pods/rows_padded": step.rows_padded,
     }
-    if "all_pass" in groups:
-        metrics["pods/all_pass_fraction"] = _mean(groups["all_pass"])
-        metrics["pods/all_fail_fraction"] = _mean(groups["all_fail"])
-    return {name: float(value) for name, value in metrics.items()}
+    if (outcomes := rollouts.outcomes) is not None:
+        passed = index.grouped((outcomes > 0).astype(np.float64))[0].sum(axis=1)
+        metrics["pods/all_pass_fraction"] = _mean(passed == index.sizes)
+        metrics["pods/all_fail_fraction"] = _mean(passed == 0)
+    return always | {name: float(value) for name, value in metrics.items()}
+
+
+def unfiltered_metrics(step: Step) -> dict[str, float]:
+    """Compute what an allocator without a filter leaves out of its update."""
+    single = 0 if step.kept is None else step.kept.dropped_single.sum()
+    return {"cero/prompts_dropped_single": float(single), "cero/rollouts_unscored": float(step.unscored)}
 
 
 def _mean(values: np.ndarray) -> float:
     return float(values.mean()) if len(values) else float("nan")
-
-
-def _group_table(step: FilterStep) -> dict[str, np.ndarray]:
-    """Compute what `filter_metrics` needs of each group, one entry a group."""
-    index = step.rollouts.index
-    rewards, mask = index.grouped(step.rollouts.rewards)
-    kept = index.grouped(step.kept.sessions.astype(np.float64))[0] > 0
-    table: dict[str, np.ndarray] = {
-        "variance": variances(rewards, mask),
-        "variance_kept": variances(rewards, kept),
-        "has_kept": np.asarray(kept.any(axis=1)),
-    }
-    if (outcomes := step.rollouts.outcomes) is not None:
-        passed, _ = index.grouped((outcomes > 0).astype(np.float64))
-        table["all_pass"] = passed.sum(axis=1) == mask.sum(axis=1)
-        table["all_fail"] = passed.sum(axis=1) == 0
-    return table
 
 
 def dashboard_metrics(

@@ -8,11 +8,9 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
+from numpy.typing import NDArray
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
+from verl_pods_cero.core.arrays import Floats, Ints, Mask
 
 
 @dataclass(frozen=True)
@@ -82,6 +80,6 @@ class RowIndex:
         mask[at] = True
         return table, mask
 
-    def sessions(self, table: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    def sessions(self, table: NDArray[Any]) -> NDArray[Any]:
         """Take the entries of a (B, n) table back to sessions, shape (S,)."""
         return table[self.group_of_session, self.place_in_group]

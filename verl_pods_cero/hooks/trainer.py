@@ -1,72 +1,139 @@
-"""The trainers that verl finds under our names: one override a hook."""
+"""The trainers that verl finds under our names: every override, in the order in which verl's `fit` comes to it."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import transfer_queue as tq
 from omegaconf import DictConfig, OmegaConf, open_dict
+from tensordict import TensorDict
 from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.utils import need_critic, need_reference_policy
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from verl.utils.debug import marked_timer
 
+from verl_pods_cero.core.allocators import create_allocator
+from verl_pods_cero.core.steps import Steps
 from verl_pods_cero.errors import LOGGER, PluginError
-from verl_pods_cero.hooks.empty_steps import EmptyStepsMixin, NothingKept
-from verl_pods_cero.hooks.generation.worker import ValuesManager
-from verl_pods_cero.hooks.group_advantages import full_group_advantages
-from verl_pods_cero.hooks.metrics import FilterStep, dashboard_metrics, filter_metrics
-from verl_pods_cero.hooks.rollout_filter import RolloutFilter
-from verl_pods_cero.hooks.rollouts import Rollouts, keep_rows, read_rollouts, scored
-from verl_pods_cero.hooks.row_index import Mask
+from verl_pods_cero.hooks import checkpoint, rows
+from verl_pods_cero.hooks.agent_loop import PodsCeroManager
+from verl_pods_cero.hooks.contract import overrides
+from verl_pods_cero.hooks.filter import PodsFilter, whole_groups
+from verl_pods_cero.hooks.group_advantages import row_advantages
+from verl_pods_cero.hooks.loader import PositionStream, position_loader, prompt_batch
+from verl_pods_cero.hooks.metrics import dashboard_metrics, filter_metrics, unfiltered_metrics
+from verl_pods_cero.hooks.prompts import AllocatedPrompts, LoaderPrompts
+from verl_pods_cero.hooks.rollouts import Rollouts
+from verl_pods_cero.hooks.scored import scored
+from verl_pods_cero.hooks.step import NothingKept, Step
+from verl_pods_cero.options.allocator import allocator_settings, run_steps
 from verl_pods_cero.options.checks import validate
 from verl_pods_cero.options.schema import BASE_MODES, PodsCeroOptions
-from verl_pods_cero.options.update_shape import UpdateShape, update_shape
+from verl_pods_cero.options.scorer import required_keys, value_keys
+from verl_pods_cero.options.update_shape import update_shape
+
+if TYPE_CHECKING:
+    from verl.trainer.ppo.v1 import PPOTrainer as _Base
+else:
+    _Base = object
 
 logger = logging.getLogger(LOGGER)
 
+FAILED_STEPS = 3
+"""So many steps in a row of which every rollout fails end the run."""
 
-class PodsCeroMixin(EmptyStepsMixin):
-    """Puts the PODS filter, over the CERO allocator, into any of verl's trainers.
 
-    A trainer is this mixin before one of verl's classes; `BASE_MODES` says which. Nothing
-    of verl's step is repeated here: rows are dropped on the way into `_balance_batch`, and what verl
-    derives from `rollout.n` is derived from the rows that are there.
+class PodsCeroMixin(_Base):
+    """Puts the PODS filter and the CERO allocator into any of verl's trainers.
+
+    A trainer is this mixin before one of verl's classes; `BASE_MODES` says which. Nothing of verl's step is repeated
+    here: `_prompts` says what is generated, `_filter` what is kept, rows are dropped on the way into `_balance_batch`,
+    and what verl derives from `rollout.n` is derived from the rows that are there.
     """
 
+    train_dataloader: Any
+    replay_buffer: Any
+
+    # ------------------------------------------------------------------ before training
+
+    @overrides
     def __init__(self, config: DictConfig) -> None:
         options = validate(config, use_critic=need_critic(config), use_reference=need_reference_policy(config))
         assert options is not None, "validate refuses our trainer modes without options"
-        self.pods_cero: PodsCeroOptions = options
         rollout = config.actor_rollout_ref.rollout
-        self._filter = RolloutFilter(options.filter, rollout.n) if options.filter.enable else None
-        self._filter_step: FilterStep | None = None
-        self._submitted: list[str] = []
-        self._undumped_keys: list[str] = []
+        self.pods_cero: PodsCeroOptions = options
+        self._filter: PodsFilter | None = None
+        if options.filter.enable:
+            self._filter = PodsFilter(options.filter, rollout.n, options.zero_variance_tolerance)
+        self._prompts: LoaderPrompts | AllocatedPrompts = LoaderPrompts()
+        self._now = Step()
+        self._failed_in_a_row = 0
+        self.timing_raw: dict[str, float] = {}
         with open_dict(config):
             # verl compares the mode with "sync" in several places.
             config.trainer.v1.trainer_mode = BASE_MODES[config.trainer.v1.trainer_mode]
             if rollout.agent.get("agent_loop_manager_class") is None:
-                rollout.agent.agent_loop_manager_class = f"{ValuesManager.__module__}.{ValuesManager.__name__}"
+                rollout.agent.agent_loop_manager_class = f"{PodsCeroManager.__module__}.{PodsCeroManager.__name__}"
         super().__init__(config)
 
+    @overrides
     def _build_replay_buffer(self) -> Any:
         buffer = super()._build_replay_buffer()
         buffer.poll_interval = self.pods_cero.poll_interval_s
         return buffer
 
+    @overrides
+    def _init_dataloader(self) -> None:
+        super()._init_dataloader()
+        options = self.pods_cero.allocator
+        if not options.enable:
+            return
+        settings = allocator_settings(self.config, options, len(self.train_dataset))
+        # verl saves and restores whatever loader stands here.
+        self.train_dataloader = position_loader(self.train_dataloader)
+        candidates = PositionStream(self.train_dataloader) if options.candidates == "loader" else None
+        steps = Steps(create_allocator(options.name, settings), settings, candidates)
+        header = checkpoint.state_header(options, settings, self.train_dataset, self.config.data.prompt_key)
+        self._prompts = AllocatedPrompts(steps, options, self.pods_cero.zero_variance_tolerance, header)
+        # Steps and the learning-rate schedule follow the allocator. Epochs do not count: one
+        # never ends, or verl would end the run by the size of the data set.
+        self.total_training_steps = run_steps(self.config, options, settings)
+        self.steps_per_epoch = self.total_training_steps + 1
+        with open_dict(self.config):
+            for optimizer in (self.config.actor_rollout_ref.actor.optim, self.config.critic.optim):
+                optimizer.total_training_steps = self.total_training_steps
+        # Long before verl loads its own part, which needs engines: a state of another run is refused here.
+        if step := checkpoint.resumed_step(self.config):
+            checkpoint.load(checkpoint.step_folder(self.config, step), header)
+
+    @overrides
+    def _load_checkpoint(self) -> None:
+        super()._load_checkpoint()
+        if isinstance(self._prompts, AllocatedPrompts) and self.global_steps > 0:
+            folder = checkpoint.step_folder(self.config, self.global_steps)
+            self._prompts.load_state_dict(checkpoint.load(folder, self._prompts.header))
+
+    @overrides
+    def on_train_begin(self) -> None:
+        """Plan the first step."""
+        super().on_train_begin()
+        self._plan(self.global_steps)
+
+    def _plan(self, step: int) -> None:
+        if self._prompts.allocates:
+            with marked_timer("cero_plan", self.timing_raw):
+                self.total_training_steps = self._prompts.plan(step, self.total_training_steps)
+
     # ------------------------------------------------------------------ one training step
 
+    @overrides
     def step(self, metrics: dict[str, Any], timing_raw: dict[str, float]) -> KVBatchMeta:
-        """Run verl's step, with the filter in it."""
-        self._filter_step = None
-        self._rows_padded = self._unscored = 0
-        self._balanced = False
+        """Run verl's step, with the filter and the allocator in it."""
+        self._now = Step()
         batch = super().step(metrics, timing_raw)
-        if not self._balanced:
+        if not self._now.balanced:
             raise PluginError(
                 "verl ran a training step without calling _balance_batch: no rollout was filtered, and no outcome "
                 "was learnt from. "
@@ -74,145 +141,216 @@ class PodsCeroMixin(EmptyStepsMixin):
             )
         return batch
 
-    def _submit_batch_to_rollout(self, batch: Any) -> int:
-        self._submitted.extend(list(batch["uid"]))
+    @overrides
+    def _next_train_batch(self, num_prompts: int | None = None) -> TensorDict:
+        if isinstance(self._prompts, AllocatedPrompts):
+            return prompt_batch(self.train_dataset, self._prompts.next(), self.global_steps)
+        return super()._next_train_batch(num_prompts)
+
+    @overrides
+    def _submit_batch_to_rollout(self, batch: TensorDict) -> int:
+        self._now.submitted.extend(list(batch["uid"]))
         return int(super()._submit_batch_to_rollout(batch))
 
+    @overrides
+    def _step_once(self, metrics: dict[str, Any], timing_raw: dict[str, float], sample_batch_size: int) -> KVBatchMeta:
+        if self._prompts.allocates:
+            sample_batch_size = len(self._now.submitted)
+        try:
+            batch = super()._step_once(metrics, timing_raw, sample_batch_size)
+        except NothingKept:
+            logger.warning("step %d kept none of its rollouts and makes no update; the run goes on", self.global_steps)
+            batch = rows.uncleared(self._now.dropped)
+        except RuntimeError:
+            if not self._all_failed():
+                raise
+            self._failed_in_a_row += 1
+            if self._failed_in_a_row == FAILED_STEPS:
+                raise
+            return self._after_failures()
+        self._failed_in_a_row = 0
+        return batch
+
+    def _all_failed(self) -> bool:
+        """Whether verl's buffer refused the step because not one rollout came back."""
+        buffer, partition = self.replay_buffer, rows.PARTITION
+        left = buffer.pending_keys[partition] | buffer.running_keys[partition] | set(buffer.partitions[partition])
+        return not (self._now.balanced or left) and bool(buffer.failure_keys[partition])
+
+    def _after_failures(self) -> KVBatchMeta:
+        """Do what verl's step would have done after sampling: a step of few prompts may be unlucky once."""
+        failed = "every rollout of step %d failed: no update; the run goes on until %d such steps follow each other. %s"
+        logger.warning(failed, self.global_steps, FAILED_STEPS, "The agent loop's errors are above")
+        self._now.balanced = True
+        self.on_sample_end()
+        self._observe(None)
+        return rows.uncleared(sorted(self.replay_buffer.failure_keys[rows.PARTITION]))
+
+    @overrides
     def _balance_batch(self, batch: KVBatchMeta, metrics: dict[str, Any], **kwargs: Any) -> KVBatchMeta:
-        self._balanced = True
-        if self._filter is not None or self.pods_cero.allocator.enable:
-            batch = self._choose(batch)
-        self._submitted = []
+        now = self._now
+        now.balanced = True
         if not len(batch):
-            raise NothingKept(batch)
-        self._step_rows = len(batch)
+            self._observe(None)
+        elif self._filter is not None or self._prompts.allocates:
+            batch = self._choose(batch)
+        now.rows = len(batch)
+        if not now.rows:
+            raise NothingKept
         batch = super()._balance_batch(batch, metrics, **kwargs)
-        self._rows_padded = len(batch) - self._step_rows
+        now.rows_padded = len(batch) - now.rows
         return batch
 
     def _choose(self, batch: KVBatchMeta) -> KVBatchMeta:
         """Learn from the step's rollouts, and return the batch of those to update on."""
+        now = self._now
+        with marked_timer("pods_select", self.timing_raw):
+            rollouts = rows.read_rollouts(batch, value_keys(self.pods_cero), now.submitted)
+            usable = scored(rollouts, required_keys(self.pods_cero))
+            now.rollouts, now.unscored = rollouts.only(usable), int((~usable).sum())
+            batch, now.dropped = rows.split(batch, rollouts.index, usable)
+        self._observe(now.rollouts)
         if not len(batch):
-            self._learn_outcomes(None)
             return batch
         with marked_timer("pods_select", self.timing_raw):
-            batch, rollouts = self._read(batch)
-        self._learn_outcomes(rollouts)
-        if not len(batch):
-            return batch
-        with marked_timer("pods_select", self.timing_raw):
-            return self._keep(rollouts, batch)
-
-    def _read(self, batch: KVBatchMeta) -> tuple[KVBatchMeta, Rollouts]:
-        """Read the step's rollouts, and drop those that lack a value."""
-        rollouts = read_rollouts(batch, self.pods_cero, self._submitted)
-        usable = scored(batch, rollouts, self.pods_cero)
-        self._unscored = int((~usable).sum())
-        if self._unscored:
-            batch, dropped = keep_rows(batch, rollouts.index, usable)
-            tq.kv_clear(keys=dropped, partition_id=batch.partition_id)
-            rollouts = rollouts.only(usable)
-        return batch, rollouts
-
-    def _keep(self, rollouts: Rollouts, batch: KVBatchMeta) -> KVBatchMeta:
-        if self._filter is None:
-            single = rollouts.index.sizes == 1
-            sessions: Mask = ~single[rollouts.index.group_of_session]
-            self._count_dropped(int(single.sum()), self._unscored)
-        else:
-            kept = self._filter(rollouts, self.global_steps)
-            self._filter_step, sessions = FilterStep(rollouts, kept), kept.sessions
-            if kept.degenerate.all():
-                logger.warning(
-                    "every prompt of step %d has rollouts of one value: nothing to learn from", self.global_steps
-                )
-        batch, dropped = keep_rows(batch, rollouts.index, sessions)
-        if self._filter is not None and self.config.trainer.get("rollout_data_dir"):
-            self._undumped_keys.extend(dropped)
-        elif dropped:
-            tq.kv_clear(keys=dropped, partition_id=batch.partition_id)
+            now.kept = (self._filter or whole_groups)(now.rollouts, self.global_steps)
+            batch, dropped = rows.split(batch, now.rollouts.index, now.kept.sessions)
+            now.dropped += dropped
+            if len(batch) and not self._dumps:
+                rows.clear(now.dropped)
+        if self._filter is not None and now.kept.degenerate.all():
+            logger.warning(
+                "every prompt of step %d has rollouts of one value: nothing to learn from", self.global_steps
+            )
         return batch
 
-    # ------------------------------------------------------------------ updates over the kept rows
+    def _observe(self, rollouts: Rollouts | None) -> None:
+        if self._prompts.allocates:
+            with marked_timer("cero_update", self.timing_raw):
+                self._prompts.observe(rollouts)
 
-    def _update_shape(self) -> UpdateShape:
-        return update_shape(
+    # ------------------------------------------------------------------ the update, over the kept rows
+
+    @overrides
+    def _get_required_batch_multiple(self, dp_size: int) -> int:
+        # verl asks once a step, before its passes, and alone knows the ranks: the updates are of this shape
+        shape = update_shape(
             self.config,
             use_critic=self.use_critic,
             use_reference=self.use_reference_policy,
             actor_trains=self.config.trainer.critic_warmup <= self.global_steps,
         )
+        self._now.shape = shape.fitted(self._now.rows, dp_size)
+        return self._now.shape.multiple(dp_size)
 
-    def _get_required_batch_multiple(self, dp_size: int) -> int:
-        # verl asks once a step, before its passes, and alone knows the ranks: the updates are of this shape
-        self._shape = self._update_shape().fitted(self._step_rows, dp_size)
-        return self._shape.multiple(dp_size)
-
+    @overrides
     def _compute_advantage(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
         batch = super()._compute_advantage(batch, metrics)
-        if self._filter is not None and self._filter.options.advantage_stats == "full_group":
-            assert self._filter_step is not None, "the filter ran before the advantages"
-            full_group_advantages(batch, self._filter_step.rollouts, self.config.algorithm)
+        if self._now.rollouts is not None and self.pods_cero.filter.advantage_stats == "full_group":
+            advantages = row_advantages(batch.keys, self._now.rollouts, self.config.algorithm)
+            rows.spread_over_responses(batch, advantages, ("advantages", "returns"))
         return batch
 
+    @overrides
     def _update_critic(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
-        rows = len(batch) // self._shape.critic_updates
-        with self._mini_batch_of("critic", rows):
+        with self._mini_batch_of("critic", len(batch) // self._now.shape.critic_updates):
             return super()._update_critic(batch, metrics)
 
+    @overrides
     def _update_actor(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
-        rows = len(batch) // self._shape.actor_updates
-        with self._mini_batch_of("actor_rollout_ref.actor", rows):
+        with self._mini_batch_of("actor_rollout_ref.actor", len(batch) // self._now.shape.actor_updates):
             return super()._update_actor(batch, metrics)
 
     @contextmanager
-    def _mini_batch_of(self, section: str, rows: int) -> Iterator[None]:
-        """Make `ppo_mini_batch_size * rollout.n`, verl's rows a mini-batch, equal `rows`."""
+    def _mini_batch_of(self, section: str, size: int) -> Iterator[None]:
+        """Make `ppo_mini_batch_size * rollout.n`, verl's rows per mini-batch, equal `size`."""
         part, rollout = OmegaConf.select(self.config, section), self.config.actor_rollout_ref.rollout
         before = part.ppo_mini_batch_size, rollout.n
-        part.ppo_mini_batch_size, rollout.n = rows, 1
+        part.ppo_mini_batch_size, rollout.n = size, 1
         try:
             yield
         finally:
             part.ppo_mini_batch_size, rollout.n = before
 
-    # ------------------------------------------------------------------ what the user sees
+    # ------------------------------------------------------------------ after the update
 
+    @overrides
+    def _save_checkpoint(self) -> None:
+        if isinstance(self._prompts, AllocatedPrompts):
+            # Before verl's own files: its tracker, written last, then vouches for ours too.
+            folder = checkpoint.step_folder(self.config, self.global_steps)
+            checkpoint.save(folder, self._prompts.header, self._prompts.state_dict())
+            if self.pods_cero.allocator.dump_prompts:
+                checkpoint.dump_prompts(folder, self._prompts.allocator)
+        super()._save_checkpoint()
+
+    @overrides
+    def on_step_end(self) -> None:
+        """Plan the next step, while verl can still be told that it is the last."""
+        super().on_step_end()
+        self._plan(self.global_steps + 1)
+
+    @overrides
     def _compute_metrics(
-        self, batch: KVBatchMeta, metrics: dict[str, Any], timing_raw: dict[str, float], **kwargs: Any
+        self,
+        batch: KVBatchMeta,
+        metrics: dict[str, Any],
+        timing_raw: dict[str, float],
+        global_steps: int,
+        epoch: int,
     ) -> None:
-        if len(batch):
-            super()._compute_metrics(batch, metrics, timing_raw, **kwargs)
+        now, plain = self._now, not self.config.algorithm.use_kl_in_reward
+        if now.rows:
+            super()._compute_metrics(batch, metrics, timing_raw, global_steps=global_steps, epoch=epoch)
         else:
-            metrics.update({"training/global_step": kwargs["global_steps"], "training/epoch": kwargs["epoch"]})
+            metrics.update({"training/global_step": global_steps, "training/epoch": epoch})
             metrics.update({f"timing_s/{name}": seconds for name, seconds in timing_raw.items()})
-        metrics.update(self._step_allocation_metrics())
-        if (step := self._filter_step) is None:
-            if self._filter is not None:  # no rollout came back, or none had a value
-                metrics.update({"pods/update_skipped": 1.0, "pods/rollouts_unscored": float(self._unscored)})
-            return
-        n_gpus, plain = self._get_n_gpus_for_throughput(), not self.config.algorithm.use_kl_in_reward
-        metrics.update(dashboard_metrics(step.rollouts, timing_raw, n_gpus, rewards_are_scores=plain))
-        counts = {"unscored": self._unscored, "rows_padded": self._rows_padded}
-        metrics.update(filter_metrics(step, **counts, update_skipped=not len(batch)))
+        metrics.update(self._prompts.metrics())
+        if self._filter is not None:
+            metrics.update(filter_metrics(now))
+            if now.rollouts is not None and now.kept is not None:
+                n_gpus = self._get_n_gpus_for_throughput()
+                metrics.update(dashboard_metrics(now.rollouts, timing_raw, n_gpus, rewards_are_scores=plain))
+        elif self._prompts.allocates:
+            metrics.update(unfiltered_metrics(now))
 
+    @property
+    def _dumps(self) -> bool:
+        return self._filter is not None and bool(self.config.trainer.get("rollout_data_dir"))
+
+    @overrides
     def _log_rollout_data(self, batch: KVBatchMeta, timing_raw: dict[str, float], rollout_data_dir: str) -> None:
-        if self._filter_step is None:
+        now = self._now
+        if self._dumps and now.rollouts is not None:
+            batch = rows.uncleared(now.rollouts.keys)
+        if now.rows or (now.rollouts is not None and len(now.rollouts)):
             super()._log_rollout_data(batch, timing_raw, rollout_data_dir)
-            return
-        keys = self._filter_step.rollouts.keys
-        everything = KVBatchMeta(partition_id="train", keys=keys, tags=[{} for _ in keys])
-        super()._log_rollout_data(everything, timing_raw, rollout_data_dir)
-        if self._undumped_keys:
-            tq.kv_clear(keys=self._undumped_keys, partition_id="train")
-            self._undumped_keys = []
+        if self._dumps and now.rows:  # of a skipped update verl clears these itself
+            rows.clear(now.dropped)
 
+    @overrides
     def _dump_generations(self, *args: Any, **kwargs: Any) -> None:
-        if self._filter_step is not None and kwargs["dump_path"] == self.config.trainer.get("rollout_data_dir"):
-            dropped = set(self._undumped_keys)
+        if self._dumps and kwargs["dump_path"] == self.config.trainer.rollout_data_dir:
+            dropped = set(self._now.dropped)
             columns = kwargs["reward_extra_infos_dict"]
             columns["kept"] = [key not in dropped for key in columns["uid"]]
         super()._dump_generations(*args, **kwargs)
+
+    @overrides
+    def on_train_end(self) -> None:
+        """Validate and save where the budget ended before verl could see it coming."""
+        super().on_train_end()
+        if not (isinstance(self._prompts, AllocatedPrompts) and self._prompts.ended_early):
+            return
+        self.global_steps -= 1
+        trainer = self.config.trainer
+        if trainer.save_freq > 0 and self.global_steps % trainer.save_freq:
+            self._save_checkpoint()
+        if trainer.test_freq > 0 and self.global_steps % trainer.test_freq:
+            self.on_validate_begin()
+            self.logger.log(data=self._validate(), step=self.global_steps)
+            self.on_validate_end()
+        logger.warning("the rollout budget ended with step %d: no later round had a taker", self.global_steps)
 
 
 class PodsCeroTrainerSync(PodsCeroMixin, PPOTrainerSync):

@@ -1,18 +1,112 @@
-"""From verl's configuration to an allocator's settings."""
+"""The rules of `pods_cero.allocator`, and from verl's configuration to an allocator's settings."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import fields
 from typing import TYPE_CHECKING
 
+from verl_pods_cero.core.allocators import create_allocator, resolve_allocator
+from verl_pods_cero.core.budget import BudgetedAllocator
 from verl_pods_cero.core.settings import AllocatorSettings
 from verl_pods_cero.core.steps import group_sizes, most_steps
-from verl_pods_cero.errors import option_names
+from verl_pods_cero.errors import OptionError, nearest, option_names
+from verl_pods_cero.options.data_files import training_rows
 from verl_pods_cero.options.names import ALLOCATOR_NAMES
-from verl_pods_cero.options.schema import AllocatorOptions
+from verl_pods_cero.options.schema import ROOT, AllocatorOptions, Run
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
+
+PATH = f"{ROOT}.allocator"
+CANDIDATES = ("pool", "loader")
+
+# Beyond these a count overflows a table, and a dual is 0 or NaN for every prompt.
+_MOST = 10**9
+_LEAST_REAL, _MOST_REAL = 1e-6, 1e6
+
+
+def check_values(run: Run) -> None:
+    """Refuse values that are wrong whatever the rest of the configuration says."""
+    options = run.options.allocator
+    if not options.enable:
+        if options.budget is not None:
+            raise OptionError(
+                f"{PATH}.budget",
+                f"has no effect while {PATH}.enable=false",
+                options.budget,
+                f"set {PATH}.enable=true, or take {PATH}.budget out",
+            )
+        return
+    if options.candidates not in CANDIDATES:
+        fix = nearest(options.candidates, CANDIDATES)
+        raise OptionError(f"{PATH}.candidates", "names no source of prompts", options.candidates, fix)
+    if options.schedule == "epoch" and options.candidates == "loader":
+        raise OptionError(
+            f"{PATH}.candidates",
+            f"must be pool with {PATH}.schedule=epoch: a round is a plan for the whole data set",
+            options.candidates,
+            f"set {PATH}.candidates=pool",
+        )
+    for name in ("rounds", "n_max"):
+        if ((value := getattr(options, name)) or 0) > _MOST:
+            raise OptionError(f"{PATH}.{name}", f"must be at most {_MOST:,}", value, "lower it, or take it out")
+    for name in ("lam", "prior_successes", "prior_failures"):
+        if not _LEAST_REAL <= (value := getattr(options, name)) <= _MOST_REAL:
+            rule = f"must lie between {_LEAST_REAL:g} and {_MOST_REAL:g}"
+            raise OptionError(f"{PATH}.{name}", rule, value, "use 1.0 if in doubt")
+    _check_success(options)
+
+
+def _check_success(options: AllocatorOptions) -> None:
+    key, threshold = options.success_key, options.success_threshold
+    if not key:
+        raise OptionError(f"{PATH}.success_key", "must name a value", key, "use acc")
+    if threshold is not None and not math.isfinite(threshold):
+        fix = "set it to the value from which a rollout counts as a success"
+        raise OptionError(f"{PATH}.success_threshold", "must be a finite number", threshold, fix)
+    if key == "reward" and threshold is None:
+        raise OptionError(
+            f"{PATH}.success_key",
+            "cannot be the reward alone: a shaped score is no outcome, and CERO counts successes and failures",
+            key,
+            f"set {PATH}.success_threshold to the reward from which a rollout counts as a success, or use acc",
+        )
+
+
+def check_plan(run: Run) -> None:
+    """Refuse options of verl under which other rollouts would be generated than were planned."""
+    config = run.config
+    refused = {
+        "algorithm.filter_groups.enable": bool((config.algorithm.get("filter_groups") or {}).get("enable")),
+        "trainer.v1.sampler.sync_refill_failed_groups": bool(config.trainer.v1.sampler.sync_refill_failed_groups),
+        # recorded rollouts are handed out in order, whichever prompts were chosen
+        "skip.rollout_tq.enable": run.options.allocator.candidates == "pool" and bool(config.skip.rollout_tq.enable),
+    }
+    for option, value in refused.items():
+        if value:
+            rule = f"does not keep to the plan of rollouts that {PATH}.enable=true makes under its budget"
+            raise OptionError(option, rule, value, "set it to false, or turn the allocator off")
+
+
+@option_names(ALLOCATOR_NAMES)
+def check_sizes(run: Run) -> None:
+    """Build the allocator: its own rules bind, and one of the user's own is not to fail when engines are up."""
+    options, rows = run.options.allocator, training_rows(run.config)
+    try:
+        if rows is None:  # remote files or a data set of the user's own: its sizes are checked when it is loaded
+            resolve_allocator(options.name)
+            return
+        allocator = create_allocator(options.name, allocator_settings(run.config, options, rows))
+    except OptionError:
+        raise
+    except Exception as error:  # whatever a class of the user's own raises
+        rule = f"must name a class that can be built ({type(error).__name__}: {error})"
+        raise OptionError(f"{PATH}.name", rule, options.name, "correct it, or use cero") from error
+    if options.dump_prompts and not isinstance(allocator, BudgetedAllocator):
+        rule = f"needs an allocator that keeps pass rates, and {options.name} does not"
+        fix = "set it to false, or derive the class from verl_pods_cero.core.budget.BudgetedAllocator"
+        raise OptionError(f"{PATH}.dump_prompts", rule, True, fix)
 
 
 @option_names(ALLOCATOR_NAMES)

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from verl_pods_cero.errors import OptionError
+from verl_pods_cero.options.schema import Run
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -32,16 +33,17 @@ def training_rows(config: DictConfig) -> int | None:
     return int(min(rows, most) if most > 0 else rows)
 
 
-def check_data_files(config: DictConfig) -> None:
+def check_data_files(run: Run) -> None:
     """Refuse local files that are missing, and parquet files without the columns that training reads.
 
     Raises:
         OptionError: the first file that is wrong, with the fix.
     """
-    own_dataset = bool((config.data.get("custom_cls") or {}).get("path"))
-    needed = (config.data.prompt_key, "data_source", "reward_model")
+    data = run.config.data
+    own_dataset = bool((data.get("custom_cls") or {}).get("path"))
+    needed = (data.prompt_key, "data_source", "reward_model")
     for split in ("train_files", "val_files"):
-        for path in data_paths(config.data[split]):
+        for path in data_paths(data[split]):
             if "://" in path:  # remote: verl copies it itself
                 continue
             option = f"data.{split}"
@@ -72,17 +74,20 @@ def _check_columns(option: str, path: str, needed: Iterable[str]) -> None:
         )
 
 
-def check_loader_batches(config: DictConfig) -> None:
+def check_loader_batches(run: Run) -> None:
     """Refuse batches that the training rows do not fill once: verl finds out when its engines are up.
 
     Raises:
         OptionError: the first size that is too large, with the rows there are.
     """
-    rows = training_rows(config)
+    allocator = run.options.allocator
+    if allocator.enable and allocator.candidates != "loader":
+        return  # rows are taken from the whole data set, in no batches
+    rows = training_rows(run.config)
     if rows is None:
         return
     for name in ("train_batch_size", "gen_batch_size"):
-        size = config.data.get(name)
+        size = run.config.data.get(name)
         if size is not None and size > rows:
             rule = f"must be at most the number of rows in data.train_files ({rows})"
             raise OptionError(f"data.{name}", rule, size, f"use {rows} or less")

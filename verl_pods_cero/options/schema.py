@@ -1,9 +1,9 @@
-"""The options of the plugin: a typed schema and its own rules."""
+"""The options of the plugin: their names, types and defaults, and how they are read."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields, is_dataclass
-from typing import TYPE_CHECKING, Any, cast
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, cast
 
 from verl_pods_cero.errors import OptionError, nearest
 
@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 
 ROOT = "pods_cero"
 SCHEMA_NAME = "pods_cero_schema"
-ADVANTAGE_STATS = ("subset", "full_group")
-CANDIDATES = ("pool", "loader")
 
 # Our trainer modes and the verl mode that each one extends.
 BASE_MODES = {"pods_cero_sync": "sync"}
@@ -116,8 +114,24 @@ class PodsCeroOptions:
 
     allocator: AllocatorOptions = field(default_factory=AllocatorOptions)
 
+    # Shares agent loops, server leases and writes among rollouts, which verl makes anew for each of them.
+    fast_generation: bool = True
+
     # Seconds between two looks at the generation's progress (verl: 2.0).
     poll_interval_s: float = 0.1
+
+    # Rewards of a prompt count as equal where they differ by at most this share of the step's largest reward.
+    zero_variance_tolerance: float = 1e-6
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a check looks at: verl's whole configuration, and what was read from it."""
+
+    config: DictConfig
+    options: PodsCeroOptions
+    use_critic: bool = False
+    use_reference: bool = False
 
 
 def schema() -> DictConfig:
@@ -137,13 +151,13 @@ def schema() -> DictConfig:
 
 
 def parse(config: DictConfig) -> PodsCeroOptions | None:
-    """Read `config.pods_cero` into typed options and check the rules that need no other option.
+    """Read `config.pods_cero` into typed options; `checks` has the rules of their values.
 
     Returns:
         The options, or None where the configuration has no `pods_cero` node (a stock verl run).
 
     Raises:
-        OptionError: an unknown option (with its nearest match), a value of another type, or a broken rule.
+        OptionError: an unknown option (with its nearest match), or a value of another type.
 
     >>> from omegaconf import OmegaConf
     >>> parse(OmegaConf.create({"pods_cero": {"filter": {"enable": True, "keep": 4}}})).filter.keep
@@ -152,106 +166,45 @@ def parse(config: DictConfig) -> PodsCeroOptions | None:
     True
     """
     from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
 
     if ROOT not in config:
         return None
-    node = OmegaConf.to_container(config[ROOT], resolve=True)
-    _refuse_unknown(PodsCeroOptions, node, ROOT)
-    options = cast(PodsCeroOptions, _typed(cast("dict[str, Any]", node)))
-    _check_filter(options.filter)
-    _check_allocator(options.allocator)
-    if options.poll_interval_s <= 0:
-        raise OptionError(f"{ROOT}.poll_interval_s", "must be above 0 seconds", options.poll_interval_s, "use 0.1")
-    return options
+    options = OmegaConf.structured(PodsCeroOptions)
+    try:
+        node = config[ROOT]
+        given = OmegaConf.to_container(node, resolve=True) if OmegaConf.is_config(node) else node
+    except OmegaConfBaseException as error:
+        rule = f"must have values that can be worked out ({str(error).splitlines()[0]})"
+        raise OptionError(f"{ROOT}", rule, "an interpolation", "correct the name in ${...}") from error
+    _fill(options, given, ROOT)
+    return cast(PodsCeroOptions, OmegaConf.to_object(options))
 
 
-def _refuse_unknown(schema_class: type, node: object, path: str) -> None:
-    if not isinstance(node, dict):
-        raise OptionError(path, "must be a group of options", node, f"write them as {path}.<option>=<value>")
-    known = {f.name: f for f in fields(schema_class)}
-    for name, value in node.items():
-        if name not in known:
-            raise OptionError(f"{path}.{name}", "is no option of the plugin", value, nearest(name, known))
-        default = known[name].default_factory
-        if isinstance(default, type) and is_dataclass(default):
-            _refuse_unknown(default, value, f"{path}.{name}")
-
-
-def _typed(node: dict[str, Any]) -> object:
+def _fill(options: DictConfig, given: object, path: str) -> None:
+    """Set the options of a group, each under its own name, so that an error can say which it is."""
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
-    try:
-        merged = OmegaConf.merge(OmegaConf.structured(PodsCeroOptions), node)
-        return OmegaConf.to_object(merged)
-    except OmegaConfBaseException as error:
-        name = f"{ROOT}.{error.full_key}" if error.full_key else ROOT
-        received = OmegaConf.select(OmegaConf.create({ROOT: node}), name)
-        rule = str(error).splitlines()[0]
-        raise OptionError(
-            name, f"has a type ({rule})", received, "give a value of the type that the option has"
-        ) from error
+    if not isinstance(given, dict):
+        raise OptionError(path, "must be a group of options", given, f"write them as {path}.<option>=<value>")
+    known = {str(name) for name in options}
+    for name, value in given.items():
+        option = f"{path}.{name}"
+        if name not in known:
+            raise OptionError(option, "is no option of the plugin", value, nearest(str(name), known))
+        if OmegaConf.is_config(options[name]):
+            _fill(options[name], value, option)
+            continue
+        try:
+            options[name] = value
+        except (OmegaConfBaseException, OverflowError) as error:
+            kind, optional = _kind(cast(type, OmegaConf.get_type(options)), name)
+            raise OptionError(option, f"must be {kind}{optional}", value, f"give {kind}") from error
 
 
-def _check_filter(options: FilterOptions) -> None:
-    path = f"{ROOT}.filter"
-    if not options.enable:
-        for name in ("keep", "keep_fraction"):
-            if (value := getattr(options, name)) is not None:
-                raise OptionError(
-                    f"{path}.{name}",
-                    f"has no effect while {path}.enable=false",
-                    value,
-                    f"set {path}.enable=true, or take {path}.{name} out",
-                )
-        return
-    if options.advantage_stats not in ADVANTAGE_STATS:
-        raise OptionError(
-            f"{path}.advantage_stats",
-            "names no statistics",
-            options.advantage_stats,
-            nearest(options.advantage_stats, ADVANTAGE_STATS),
-        )
-    if not options.ranking_key:
-        raise OptionError(f"{path}.ranking_key", "must name a value", options.ranking_key, "use reward or acc")
-    if options.seed < 0:
-        raise OptionError(f"{path}.seed", "must not be negative", options.seed, "use 0")
-    if options.min_prompts < 0:
-        raise OptionError(f"{path}.min_prompts", "must not be negative", options.min_prompts, "use 0")
-    if options.min_prompts and not options.drop_zero_variance:
-        raise OptionError(
-            f"{path}.min_prompts",
-            f"has no effect while {path}.drop_zero_variance=false",
-            options.min_prompts,
-            f"set {path}.drop_zero_variance=true, or take {path}.min_prompts out",
-        )
-
-
-def _check_allocator(options: AllocatorOptions) -> None:
-    path = f"{ROOT}.allocator"
-    if not options.enable:
-        if options.budget is not None:
-            raise OptionError(
-                f"{path}.budget",
-                f"has no effect while {path}.enable=false",
-                options.budget,
-                f"set {path}.enable=true, or take {path}.budget out",
-            )
-        return
-    if options.candidates not in CANDIDATES:
-        fix = nearest(options.candidates, CANDIDATES)
-        raise OptionError(f"{path}.candidates", "names no source of prompts", options.candidates, fix)
-    if options.schedule == "epoch" and options.candidates == "loader":
-        raise OptionError(
-            f"{path}.candidates",
-            f"must be pool with {path}.schedule=epoch: a round is a plan for the whole data set",
-            options.candidates,
-            f"set {path}.candidates=pool",
-        )
-    if options.success_key == "reward" and options.success_threshold is None:
-        raise OptionError(
-            f"{path}.success_key",
-            "cannot be the reward alone: a shaped score is no outcome, and CERO counts successes and failures",
-            options.success_key,
-            f"set {path}.success_threshold to the reward from which a rollout counts as a success, or use acc",
-        )
+def _kind(group: type, name: str) -> tuple[str, str]:
+    """Word the type of an option, and whether it may be null."""
+    words = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "a text"}
+    kind, _, none = str(group.__annotations__[name]).partition(" | ")
+    return words[kind], " or null" if none else ""

@@ -3,40 +3,78 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from functools import cache
+from typing import Any
 
-from verl_pods_cero.errors import OptionError, nearest
+from verl_pods_cero.core.pods import RESPONSE_LENGTH, rule_needs
+from verl_pods_cero.errors import OptionError, nearest, option_names
 from verl_pods_cero.options.data_files import data_paths
-from verl_pods_cero.options.schema import ROOT, PodsCeroOptions
+from verl_pods_cero.options.names import FILTER_NAMES
+from verl_pods_cero.options.schema import ROOT, PodsCeroOptions, Run
 
-if TYPE_CHECKING:
-    from omegaconf import DictConfig
+_OPTION = "reward.custom_reward_function"
+_OURS = "pkg://verl_pods_cero.rewards"
+
+# What our scorer reports and is no number.
+_TEXTS = ("pred",)
 
 
-def check_rewards(config: DictConfig, options: PodsCeroOptions) -> None:
+def check_reward_model(run: Run) -> None:
+    """Refuse keys of the scorer where a reward model scores on the driver: it reports a reward and nothing else."""
+    model = run.config.reward.reward_model
+    if not model.enable or model.enable_resource_pool:
+        return
+    for name, key in required_keys(run.options).items():
+        if key != "reward":
+            raise OptionError(
+                name,
+                "must be reward where a colocated reward model scores (reward.reward_model.enable=true)",
+                key,
+                "set it to reward (an allocator then needs success_threshold), or give the reward model GPUs of its "
+                "own: reward.reward_model.enable_resource_pool=true",
+            )
+
+
+def check_scorer(run: Run) -> None:
     """Refuse a scorer that is not there, and what it will not report, or our own could not score.
 
     Raises:
         OptionError: the option that is wrong.
         PluginError: rows of mathematics, and math-verify is not installed.
     """
-    _check_reward_model(config, options)
-    reward = config.reward.custom_reward_function
-    if not reward.path:
+    scorer, data = run.config.reward.custom_reward_function, run.config.data
+    if not scorer.path:
         return
-    from verl_pods_cero.hooks.scorer import check_scorer
-
-    check_scorer(reward.path, reward.name)
-    if reward.path != "pkg://verl_pods_cero.rewards":
+    load_scorer(scorer.path, scorer.name)
+    if scorer.path != _OURS:
         return
     from verl_pods_cero.rewards import RESULT_KEYS, check_setup
 
     # verl takes a scorer that raises for a failed rollout
-    files = data_paths(config.data.train_files) + data_paths(config.data.val_files)
-    check_setup(files, **(reward.get("reward_kwargs") or {}))
-    known = ("reward", *RESULT_KEYS)
-    for name, key in _value_keys(options).items():
-        check_key(name, key, known)
+    check_setup(data_paths(data.train_files) + data_paths(data.val_files), **(scorer.get("reward_kwargs") or {}))
+    for name, key in required_keys(run.options).items():
+        check_key(name, key, ("reward", *RESULT_KEYS))
+        if key in _TEXTS:
+            raise OptionError(name, "must be a number of the scorer's, and this is a text", key, "use reward or acc")
+
+
+@cache  # a process checks its options more than once, and loading runs the user's file
+def load_scorer(path: str, name: str) -> None:
+    """Load a reward function as verl's workers will, which find out when the engines are up.
+
+    Raises:
+        OptionError: there is no such file, package or function.
+    """
+    from verl.utils.import_utils import load_extern_object
+
+    try:
+        found: Any = load_extern_object(path, name)
+    except Exception as error:  # whatever the user's own module raises as it is imported
+        why = f"must lead to a function ({type(error).__name__}: {error})"
+        fix = f"correct {_OPTION}.path (a file, or pkg://package.module) or {_OPTION}.name"
+        raise OptionError(_OPTION, why, f"{path}: {name}", fix) from error
+    if not callable(found):
+        raise OptionError(f"{_OPTION}.name", "must name a function", name, f"it is of type {type(found).__name__}")
 
 
 def check_key(option: str, key: str, known: Iterable[str]) -> None:
@@ -50,27 +88,19 @@ def check_key(option: str, key: str, known: Iterable[str]) -> None:
         raise OptionError(option, "is no key of the scorer's reward_extra_info", key, nearest(key, names))
 
 
-def _value_keys(options: PodsCeroOptions) -> dict[str, str]:
-    """Return the keys that the enabled parts read of a scorer's result, by option."""
+@option_names(FILTER_NAMES)
+def required_keys(options: PodsCeroOptions) -> dict[str, str]:
+    """Return the keys of a scorer's result that the enabled parts cannot do without, by option."""
     keys = {}
     if options.filter.enable:
         keys[f"{ROOT}.filter.ranking_key"] = options.filter.ranking_key
+        needs = (key for key in rule_needs(options.filter.rule) if key != RESPONSE_LENGTH)
+        keys |= {f"{ROOT}.filter.rule (needs {key})": key for key in needs}
     if options.allocator.enable:
         keys[f"{ROOT}.allocator.success_key"] = options.allocator.success_key
     return keys
 
 
-def _check_reward_model(config: DictConfig, options: PodsCeroOptions) -> None:
-    """Refuse keys of the scorer where a reward model scores on the driver: it reports a reward and nothing else."""
-    model = config.reward.reward_model
-    if not model.enable or model.enable_resource_pool:
-        return
-    for name, key in _value_keys(options).items():
-        if key != "reward":
-            raise OptionError(
-                name,
-                "must be reward where a colocated reward model scores (reward.reward_model.enable=true)",
-                key,
-                "set it to reward (an allocator then needs success_threshold), or give the reward model GPUs of its "
-                "own: reward.reward_model.enable_resource_pool=true",
-            )
+def value_keys(options: PodsCeroOptions) -> tuple[str, ...]:
+    """Return the names of all the values that a run reads of a rollout."""
+    return tuple(dict.fromkeys(("reward", "acc", *required_keys(options).values())))

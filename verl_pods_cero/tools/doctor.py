@@ -130,7 +130,7 @@ def _recipes() -> Iterator[Finding]:
 def _hooks() -> Iterator[Finding]:
     from verl.trainer.ppo.v1.trainer_base import TRAINER_REGISTRY
 
-    from verl_pods_cero.hooks import missing_names
+    from verl_pods_cero.hooks.contract import missing_names
     from verl_pods_cero.options.schema import BASE_MODES
 
     missing = missing_names()

@@ -8,6 +8,8 @@ from typing import Any
 
 from verl.workers.rollout.llm_server import LLMServerClient
 
+from verl_pods_cero.hooks.contract import overrides
+
 ROLLOUTS_A_LEASE = 8
 """Most rollouts of a lease: more would save little, and a large group is to be spread over servers."""
 
@@ -81,6 +83,7 @@ class LeasingClient(LLMServerClient):
         self._open: dict[tuple[int, ...], _Lease] = {}
         self._of_request: dict[str, _Lease] = {}
 
+    @overrides
     async def _acquire_server(self, request_id: str, **extra: Any) -> Server:
         if self._size is None:
             self._size = asyncio.ensure_future(self._lease_size())
@@ -96,6 +99,7 @@ class LeasingClient(LLMServerClient):
                 lease.server.add_done_callback(lambda server: self._release_unused(server, lease))
             raise
 
+    @overrides
     def _release_server(self, server_id: str, request_id: str | None = None) -> None:
         assert request_id is not None, "verl's client names the request that it acquired for"
         lease = self._leave(request_id)

@@ -10,13 +10,19 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from verl_pods_cero.errors import OptionError
 from verl_pods_cero.options.data_files import data_paths, training_rows
-from verl_pods_cero.options.schema import PodsCeroOptions, parse
+from verl_pods_cero.options.schema import PodsCeroOptions, Run, parse
+from verl_pods_cero.options.trainer import check_sizes
+from verl_pods_cero.options.update_shape import sequence_parallel_size
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
 _SPLITS = ("train_files", "val_files")
+
+# verl's default for the path of every model: a place in the folder of its authors.
+_NO_MODEL = "~/models/deepseek-llm-7b-chat"
 
 
 @dataclass(frozen=True)
@@ -56,9 +62,40 @@ def check(config: DictConfig) -> Checked:
         critic, reference = bool(need_critic(config)), bool(need_reference_policy(config))
         present, missing = _without_missing_files(config)
         notes = _skip_rank_check(present)
+        check_sizes(Run(config, PodsCeroOptions()))
+        _check_what_fails_later(config, use_critic=critic)
         validate_config(config=present, use_reference_policy=reference, use_critic=critic)
+    if (config.algorithm.get("filter_groups") or {}).get("enable"):
+        notes.append("Rollouts have no bound: algorithm.filter_groups.enable=true generates until a step is full.")
     rows, unknown = _rows(config, present, missing)
     return Checked(config, parse(config), critic, reference, rows, (*notes, *unknown))
+
+
+def _check_what_fails_later(config: DictConfig, *, use_critic: bool) -> None:
+    """Refuse what verl finds out when Ray and the engines are up."""
+    data, actor, rollout = config.data, config.actor_rollout_ref.actor, config.actor_rollout_ref.rollout
+    longest = int(data.max_prompt_length) + int(data.max_response_length)
+    at_least = f"must be at least the longest sequence, max_prompt_length + max_response_length = {longest} tokens"
+    groups = config.algorithm.get("filter_groups") or {}
+    if groups.get("enable") and not groups.get("metric"):
+        option, fix = "algorithm.filter_groups.metric", "use reward or acc"
+        raise OptionError(option, "must be given with algorithm.filter_groups.enable=true", groups.get("metric"), fix)
+    sharing = sequence_parallel_size(actor)
+    limits = {("rollout", "max_model_len"): 1}
+    if actor.use_dynamic_bsz:
+        limits["actor", "ppo_max_token_len_per_gpu"] = sharing
+    if rollout.log_prob_use_dynamic_bsz:
+        limits["rollout", "log_prob_max_token_len_per_gpu"] = sharing
+    for (part, name), gpus in limits.items():
+        limit = config.actor_rollout_ref[part].get(name)
+        if limit is not None and limit * gpus < longest:
+            fix = f"set it to {-(-longest // gpus)} or more, or shorten the sequences"
+            raise OptionError(f"actor_rollout_ref.{part}.{name}", at_least, limit, fix)
+    if use_critic and config.critic.model.path in (None, "", _NO_MODEL):
+        fix = "name one, or use an estimator without a critic, such as grpo"
+        raise OptionError(
+            "critic.model.path", "must name a model where a critic is trained", config.critic.model.path, fix
+        )
 
 
 def _skip_rank_check(config: DictConfig) -> list[str]:

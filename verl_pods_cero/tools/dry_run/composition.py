@@ -117,10 +117,7 @@ def _hydra(args: argparse.Namespace) -> Iterator[Any]:
     version.setbase(None)
     search_path = create_automatic_config_search_path(None, _MODULE, args.config_path or _FOLDER)
     if args.config_dir is not None:
-        folder = Path(args.config_dir).absolute()
-        if not folder.is_dir():
-            raise OptionError("--config-dir", "must be a folder", args.config_dir, "name one that exists")
-        anchor = SearchPathQuery(provider="schema")
+        anchor, folder = SearchPathQuery(provider="schema"), Path(args.config_dir).absolute()
         search_path.prepend(provider="command-line", path=f"file://{folder}", anchor=anchor)
     before = HydraConfig.instance().cfg
     hydra = Hydra.create_main_hydra2(task_name=_MODULE.rpartition(".")[2], config_search_path=search_path)
@@ -136,7 +133,7 @@ def _sweep(hydra: Any, name: str, overrides: Sequence[str]) -> list[Job]:
     from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.types import RunMode
-    from omegaconf import open_dict
+    from omegaconf import OmegaConf, open_dict
 
     master = hydra.compose_config(config_name=name, overrides=list(overrides), run_mode=RunMode.MULTIRUN)
     sweeper = master.hydra.sweeper
@@ -144,7 +141,9 @@ def _sweep(hydra: Any, name: str, overrides: Sequence[str]) -> list[Job]:
         rule = "chooses its jobs while it runs, and only Hydra's basic sweeper is known before"
         raise OptionError("hydra/sweeper", rule, sweeper._target_, "give the options of one job, without --multirun")
     given = [f"{key}={value}" for key, value in (sweeper.get("params") or {}).items()]
-    given += list(master.hydra.overrides.task)
+    # What an override points at is known in its job alone.
+    own: Any = OmegaConf.to_container(master.hydra.overrides.task, resolve=False)
+    given += own
     parsed = OverridesParser.create(config_loader=hydra.config_loader).parse_overrides(given)
     [choices] = BasicSweeper.split_arguments(parsed, max_batch_size=None)
     jobs = []
@@ -152,8 +151,8 @@ def _sweep(hydra: Any, name: str, overrides: Sequence[str]) -> list[Job]:
         config = hydra.config_loader.load_sweep_config(master, list(options))
         with open_dict(config):
             config.hydra.job.num, config.hydra.job.id = number, str(number)
-        own = tuple(option for option in options if any(option not in other for other in choices))
-        jobs.append(Job(own, _resolved(config, f"{config.hydra.sweep.dir}/{config.hydra.sweep.subdir}")))
+        swept = tuple(option for option in options if any(option not in other for other in choices))
+        jobs.append(Job(swept, _resolved(config, f"{config.hydra.sweep.dir}/{config.hydra.sweep.subdir}")))
     return jobs
 
 

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from verl_pods_cero.options.ranks import data_parallel_size, sequence_parallel_size
-from verl_pods_cero.options.update_shape import update_shape
+from verl_pods_cero.options.update_shape import data_parallel_size, sequence_parallel_size, update_shape
 from verl_pods_cero.tools.dry_run.checks import Checked
 from verl_pods_cero.tools.dry_run.work import Work
 

@@ -1,8 +1,7 @@
-"""Prompts by their position in the data set."""
+"""verl's data set and loader by row positions, for an allocator to choose from."""
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,7 +13,9 @@ from verl.utils import tensordict_utils as tu
 from verl.utils.dataset.rl_dataset import collate_fn
 
 from verl_pods_cero.core.allocators import Allocation
-from verl_pods_cero.hooks.row_index import Ints
+from verl_pods_cero.core.arrays import Ints
+from verl_pods_cero.errors import OptionError
+from verl_pods_cero.hooks.prompts import new_uid
 
 
 def position_loader(loader: StatefulDataLoader) -> StatefulDataLoader:
@@ -37,9 +38,17 @@ def _positions(rows: list[int]) -> Ints:
 
 
 class PositionStream:
-    """Endless batches of positions, an epoch after the other."""
+    """Endless batches of positions, an epoch after the other.
+
+    Raises:
+        OptionError: the loader has no whole batch.
+    """
 
     def __init__(self, loader: StatefulDataLoader) -> None:
+        if not len(loader):
+            rows = len(loader.dataset)
+            rule = f"must be at most the number of rows that verl kept ({rows}), or an epoch has no batch"
+            raise OptionError("data.train_batch_size", rule, loader.batch_size, f"use {rows} or less")
         self._loader = loader
         self._iterator: Iterator[Ints] | None = None
 
@@ -66,7 +75,7 @@ def prompt_batch(dataset: Any, step: Allocation, global_step: int) -> TensorDict
         Rows of the data set with `uid` and `__rollout_n__`, which verl's workers read.
     """
     rows = collate_fn([dataset[int(row)] for row in step.indices])
-    rows["uid"] = np.array([str(uuid.uuid4()) for _ in range(len(step))], dtype=object)
+    rows["uid"] = np.array([new_uid(row) for row in step.indices.tolist()], dtype=object)
     rows["__rollout_n__"] = torch.from_numpy(step.rollouts.astype(np.int64))
     batch = tu.get_tensordict(rows)
     tu.assign_non_tensor_data(batch, "global_steps", global_step)

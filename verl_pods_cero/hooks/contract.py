@@ -1,0 +1,180 @@
+"""What the hooks need of verl, read off the hooks themselves, so that no list of it can drift."""
+
+from __future__ import annotations
+
+import ast
+import dis
+import inspect
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from pathlib import Path
+from types import CodeType, ModuleType
+from typing import Any, TypeVar
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+# Packages whose names are not ours to keep.
+FOREIGN = ("verl", "transfer_queue", "tensordict", "torchdata")
+
+
+def overrides(method: Method) -> Method:
+    """Mark a method that takes the place of one of verl's, under the same name."""
+    method.__overrides__ = True  # type: ignore[attr-defined]
+    return method
+
+
+def overridden(cls: type) -> list[str]:
+    """Return the names of the methods that a class marks as overrides, in their order.
+
+    >>> class Mixin:
+    ...     @overrides
+    ...     def step(self): ...
+    ...     def helper(self): ...
+    >>> overridden(Mixin)
+    ['step']
+    """
+    return [name for name, method in vars(cls).items() if getattr(method, "__overrides__", False)]
+
+
+def unmet_overrides(mixin: type, base: type) -> list[str]:
+    """Say which overrides have lost what they override, or no longer take its arguments.
+
+    Args:
+        mixin: has methods marked by `overrides`.
+        base: verl's class.
+
+    >>> class Base:
+    ...     def step(self, metrics): ...
+    >>> class Mixin:
+    ...     @overrides
+    ...     def step(self, metrics, timing): ...
+    ...     @overrides
+    ...     def gone(self): ...
+    >>> unmet_overrides(Mixin, Base)
+    ['Base.step(metrics)', 'Base.gone']
+    """
+    unmet = []
+    for name in overridden(mixin):
+        verls = getattr(base, name, None)
+        if verls is None:
+            unmet.append(f"{base.__name__}.{name}")
+        elif not _takes(inspect.signature(vars(mixin)[name]), given := inspect.signature(verls)):
+            unmet.append(f"{base.__name__}.{name}({', '.join([*given.parameters][1:])})")
+    return unmet
+
+
+def _takes(ours: inspect.Signature, verls: inspect.Signature) -> bool:
+    """Whether calls that fit verl's method fit ours, by position as by name, and without what verl has defaults for."""
+    given = [p for p in verls.parameters.values() if not p.name.startswith("_ray")]
+    positional = [p for p in given if p.kind is p.POSITIONAL_OR_KEYWORD]
+    keywords = {p.name: p for p in given if p.kind is p.KEYWORD_ONLY}
+    try:
+        ours.bind(*(p for p in positional if p.default is p.empty), **keywords)
+        ours.bind(positional[0], **{p.name: p for p in positional[1:]}, **keywords)
+    except TypeError:
+        return False
+    return True
+
+
+def unmet_attributes(mixin: type, base: type) -> list[str]:
+    """Return what a mixin reads of `self` that neither itself sets up nor verl's class ever mentions.
+
+    verl's constructor and its steps set attributes as they go, so that no class has them: a name counts as known where
+    the code of one of its methods has it.
+
+    >>> class Base:
+    ...     def step(self): self.done = 0
+    >>> unmet_attributes(type("Empty", (), {}), Base)
+    []
+    """
+    known = set(dir(base)) | set(dir(mixin)) | set(_of_self(mixin, "STORE_ATTR"))
+    for cls in base.__mro__:
+        known.update(name for method in vars(cls).values() for name in _names_of(getattr(method, "__code__", None)))
+    return [f"{base.__name__}.{name}" for name in sorted({*_of_self(mixin, "LOAD_ATTR", "LOAD_METHOD")} - known)]
+
+
+def _names_of(code: CodeType | None) -> Iterator[str]:
+    if code is not None:
+        yield from code.co_names
+        for constant in code.co_consts:
+            if isinstance(constant, CodeType):
+                yield from _names_of(constant)
+
+
+def _of_self(cls: type, *operations: str) -> Iterator[str]:
+    """Yield the attributes of `self` that the methods of a class load or store."""
+    for method in vars(cls).values():
+        function = method.fget if isinstance(method, property) else method
+        if not inspect.isfunction(function):
+            continue
+        before = None
+        for instruction in dis.get_instructions(inspect.unwrap(function)):
+            if instruction.opname in operations and before == "self":
+                yield instruction.argval
+            before = instruction.argval if instruction.opname in ("LOAD_FAST", "LOAD_DEREF") else None
+
+
+def names_used(file: Path) -> Iterator[tuple[str, str]]:
+    """Yield each name of a foreign package that a module imports, or reaches through a module that it imports.
+
+    Returns:
+        Pairs of a module's name and an attribute of it.
+    """
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    modules: dict[str, str] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found = [(alias.asname or alias.name, alias.name) for alias in node.names if _foreign(alias.name)]
+            modules.update(found)
+            yield from ((name, "__name__") for _, name in found)
+        elif isinstance(node, ast.ImportFrom) and _foreign(node.module or ""):
+            assert node.module is not None
+            for alias in node.names:
+                yield node.module, alias.name
+                if isinstance(_attribute(node.module, alias.name), ModuleType):
+                    modules[alias.asname or alias.name] = f"{node.module}.{alias.name}"
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in modules:
+            yield modules[node.value.id], node.attr
+
+
+def _foreign(module: str) -> bool:
+    return module.partition(".")[0] in FOREIGN
+
+
+def _attribute(module: str, name: str) -> Any:
+    try:
+        return getattr(import_module(module), name)
+    except (ImportError, AttributeError):
+        try:
+            return import_module(f"{module}.{name}")
+        except ImportError:
+            return None
+
+
+def missing_names() -> list[str]:
+    """Return what the hooks use of verl and TransferQueue and what is installed lacks."""
+    used = {pair: None for file in sorted(Path(__file__).parent.rglob("*.py")) for pair in names_used(file)}
+    missing = [f"{module}.{name}" for module, name in used if _attribute(module, name) is None]
+    if missing:
+        return missing
+    return [
+        name for cls, base in contracts() for check in (unmet_overrides, unmet_attributes) for name in check(cls, base)
+    ]
+
+
+def contracts() -> list[tuple[type, type]]:
+    """Return our classes that have overrides, each with verl's class that it overrides."""
+    from verl.trainer.ppo.v1.trainer_base import PPOTrainer
+
+    from verl_pods_cero.hooks.agent_loop import PodsCeroManager, TaggingWorker
+    from verl_pods_cero.hooks.generation.server_leases import LeasingClient
+    from verl_pods_cero.hooks.generation.worker import FastWorker
+    from verl_pods_cero.hooks.trainer import PodsCeroMixin
+
+    ours = (TaggingWorker, FastWorker, PodsCeroManager, LeasingClient)
+    return [(PodsCeroMixin, PPOTrainer)] + [(cls, _verls_base(cls)) for cls in ours]
+
+
+def _verls_base(cls: type) -> type:
+    return next(base for base in cls.__mro__ if base.__module__.startswith("verl."))

@@ -410,8 +410,8 @@ def test_a_rule_gets_the_values_that_it_needs_laid_out_like_the_rewards():
 
 
 def test_a_needed_value_that_is_not_there_is_refused_with_those_that_are():
-    for values, given in ((None, "none"), ({"response_length": LENGTHS}, "response_length")):
-        with pytest.raises(OptionError, match=f"shortest_right needs a value that is not there, got .*: {given}"):
+    for values, there in ((None, "none"), ({"response_length": LENGTHS}, "response_length")):
+        with pytest.raises(OptionError, match=f"shortest_right needs a value that is not there, got .*: {there}"):
             select(REWARDS, REWARDS < 9, 3, shortest_right, values=values)
 
 

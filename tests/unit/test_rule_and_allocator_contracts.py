@@ -60,14 +60,20 @@ def by_chance(rewards: Any, mask: Any, keep: int, rng: Any) -> Any:
 
 
 def in_place(rewards: Any, mask: Any, keep: int, rng: Any) -> Any:
-    chosen = first(rewards, mask, keep, rng)
-    mask[0] = False
-    return chosen
+    rewards.sort(axis=1)
+    return first(rewards, mask, keep, rng)
 
 
 def by_the_other_groups(rewards: Any, mask: Any, keep: int, rng: Any) -> Any:
     back = np.arange(len(mask))[:, None] % 2
     return np.where(back, first(rewards, mask[:, ::-1], keep, rng)[:, ::-1], first(rewards, mask, keep, rng))
+
+
+def indices(rewards: Any, mask: Any, keep: int, rng: Any) -> Any:
+    return np.argsort(rewards, axis=1)[:, :keep]
+
+
+def by_nothing() -> None: ...
 
 
 @pytest.mark.parametrize(
@@ -78,8 +84,8 @@ def by_the_other_groups(rewards: Any, mask: Any, keep: int, rng: Any) -> Any:
         (by_chance, "the same generator gave another choice"),
         (by_the_other_groups, "depends on the order of the groups"),
         (in_place, "changed what it was given"),
-        (lambda rewards, mask, keep: mask, "TypeError"),
-        (lambda rewards, mask, keep, rng: rewards, "must return bool"),
+        (by_nothing, "TypeError"),
+        (indices, "must return bool"),
     ],
 )
 def test_a_rule_that_breaks_the_contract_is_told_how(rule: Any, complaint: str) -> None:
@@ -143,7 +149,7 @@ class Half:
     ("kind", "complaint"),
     [
         (Generous, "rollouts where there is room for"),
-        (Backwards, "not candidates in their order"),
+        (Backwards, "not in the candidates' order"),
         (Twice, "served twice in a round"),
         (Chance, "the same run went another way"),
         (Forgetful, "comes back different: spent"),

@@ -122,7 +122,7 @@ class Chance(Uniform):
 
 class Forgetful(Uniform):
     def load_state_dict(self, state: dict[str, np.ndarray]) -> None:
-        super().load_state_dict(state | {"spent": np.array(0)})
+        super().load_state_dict(state | {"a": np.ones_like(state["a"])})
 
 
 class Endless(Uniform):
@@ -152,7 +152,7 @@ class Half:
         (Backwards, "not in the candidates' order"),
         (Twice, "served twice in a round"),
         (Chance, "the same run went another way"),
-        (Forgetful, "comes back different: spent"),
+        (Forgetful, "comes back different: a"),
         (Endless, "not finished after its 10 rounds"),
         (Halves, "must be whole numbers, above 0"),
         (Objects, "more than plain arrays: names"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -113,6 +115,13 @@ class Greso(WalkingAllocator):
             "open_counts": self._open_counts.copy(),
         }
         return super().state_dict() | own
+
+    def _state_rules(self, state: dict[str, np.ndarray]) -> Iterator[tuple[bool, str]]:
+        yield from super()._state_rules(state)
+        explore, counts = state["explore"], state["open_counts"]
+        yield bool(((explore >= _LEAST) & (explore <= 1)).all()), f"chances to explore outside {_LEAST} to 1"
+        fits = counts.shape == (3,) and bool((counts >= 0).all()) and counts[:2].sum() <= counts[2]
+        yield fits, "counts of an open round that do not add up"
 
     def load_state_dict(self, state: dict[str, np.ndarray]) -> None:
         """Go on from a saved state."""

@@ -6,10 +6,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from verl_pods_cero.core.allocators import Allocation
-from verl_pods_cero.core.arrays import Floats, Ints
+from verl_pods_cero.core.arrays import Floats, Ints, SmallInts
 from verl_pods_cero.core.pass_rates import Calibration, PassRates, checked_indices, checked_outcomes
 from verl_pods_cero.core.settings import AllocatorSettings
 
@@ -29,7 +29,7 @@ class BudgetedAllocator(ABC):
         self.settings = settings
         prior = (float(settings.prior_successes), float(settings.prior_failures))
         self.rates = PassRates.start(settings.num_prompts, prior, settings.rho)
-        self.exposures: NDArray[np.int32] = np.zeros(settings.num_prompts, dtype=np.int32)
+        self.exposures: SmallInts = np.zeros(settings.num_prompts, dtype=np.int32)
         self.round = 0
         self.empty_rounds = 0
         self._spent = 0
@@ -240,7 +240,7 @@ def refuse_state(rules: Iterable[tuple[bool, str]]) -> None:
             )
 
 
-def spread(name: str, values: Floats | NDArray[np.int32], scale: float = 1.0) -> dict[str, float]:
+def spread(name: str, values: Floats | SmallInts, scale: float = 1.0) -> dict[str, float]:
     """Deciles 1, 5 and 9 of some values as metrics.
 
     >>> spread("q", np.array([0.0, 1.0, 2.0]))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
 
 import numpy as np
@@ -52,7 +51,7 @@ class Cero(BudgetedAllocator):
         )
         price = settings.price if self._price_moves else 0.0
         self._duals: Duals = duals.start(constants, self.rates, settings.seed, price)
-        self._open_plan = Plan.empty()
+        self._open_plan = Plan()
 
     @classmethod
     def group_sizes(cls, settings: AllocatorSettings) -> tuple[int, int]:
@@ -61,7 +60,7 @@ class Cero(BudgetedAllocator):
         return most, most
 
     @property
-    def bytes_per_prompt(self) -> float:
+    def bytes_per_prompt(self) -> int:
         """Memory that the arrays take, per prompt."""
         return self._duals.bytes_per_prompt + self.exposures.itemsize
 
@@ -76,7 +75,7 @@ class Cero(BudgetedAllocator):
     def advance(self) -> None:
         """Close the round: duals and price move by what was planned."""
         duals.advance(self._duals, self._open_plan)
-        self._open_plan = Plan.empty()
+        self._open_plan = Plan()
         super().advance()
 
     def metrics(self) -> dict[str, float]:
@@ -92,7 +91,7 @@ class Cero(BudgetedAllocator):
             "tie": self._duals.tie.copy(),
             "units_left": np.array(self._duals.budget_left),
         }
-        own |= {f"open_plan_{name}": part.copy() for name, part in vars(self._open_plan).items()}
+        own |= {f"open_plan_{name}": part.copy() for name, part in self._open_plan._asdict().items()}
         return super().state_dict() | own
 
     def _state_rules(self, state: dict[str, np.ndarray]) -> Iterator[tuple[bool, str]]:
@@ -101,7 +100,7 @@ class Cero(BudgetedAllocator):
         yield bool(((theta >= 0) & (theta <= 1)).all()), "duals theta outside 0 to 1"
         yield 0.0 <= float(price) <= 1.0, f"a price of {price}, outside 0 to 1"
         yield bool((np.sort(state["tie"]) == np.arange(m)).all()), "tie ranks that are no permutation"
-        rows, planned, executed = (state[f"open_plan_{each.name}"] for each in dataclasses.fields(Plan))
+        rows, planned, executed = (state[f"open_plan_{name}"] for name in Plan._fields)
         fits = rows.shape == planned.shape == executed.shape and in_range(rows, m) and len(np.unique(rows)) == len(rows)
         yield fits, "an open plan that does not fit the prompts"
         whole = (executed >= 0) & (executed <= planned) & (planned <= n_max)
@@ -120,8 +119,7 @@ class Cero(BudgetedAllocator):
         own.price = float(state["price"])
         own.budget_left = int(state["units_left"])
         own.round = self.round
-        fields = [field.name for field in dataclasses.fields(Plan)]
-        self._open_plan = Plan(**{name: state[f"open_plan_{name}"].astype(np.int64) for name in fields})
+        self._open_plan = Plan(*(state[f"open_plan_{name}"].astype(np.int64) for name in Plan._fields))
         duals.refresh(own, slice(None))
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-from numpy.typing import NDArray
 
-from verl_pods_cero.core.arrays import Floats, Ints, Mask
+from verl_pods_cero.core.arrays import Floats, Ints, Mask, SmallInts
 from verl_pods_cero.core.settings import AllocatorSettings
 from verl_pods_cero.core.walk import WalkingAllocator
 
@@ -49,7 +48,7 @@ class Greso(WalkingAllocator):
 
     def __init__(self, settings: AllocatorSettings) -> None:
         super().__init__(settings)
-        self.streak: NDArray[np.int32] = np.zeros(settings.num_prompts, dtype=np.int32)
+        self.streak: SmallInts = np.zeros(settings.num_prompts, dtype=np.int32)
         self._explore = np.full(2, _START)
         self._open_counts = np.zeros(3, dtype=np.int64)
 

@@ -131,11 +131,11 @@ random_matched, uniform.
     except TypeError as error:
         fix = "give it one argument, an AllocatorSettings"
         raise OptionError("name", f"must name a class that can be built ({error})", name, fix) from error
-    missing = sorted(part for part in _protocol_parts() if not hasattr(made, part))
-    if missing:
+    if missing := missing_parts(made):
         raise TypeError(f"{name} lacks {', '.join(missing)} of the Allocator protocol")
     return made
 
 
-def _protocol_parts() -> set[str]:
-    return {part for part in vars(Allocator) if not part.startswith("_")}
+def missing_parts(made: object) -> list[str]:
+    """Return what an object lacks of the `Allocator` protocol."""
+    return sorted(part for part in vars(Allocator) if not part.startswith("_") and not hasattr(made, part))

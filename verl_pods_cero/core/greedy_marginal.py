@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from verl_pods_cero.core.arrays import Ints
+from verl_pods_cero.core.arrays import Ints, SmallInts
 from verl_pods_cero.core.budget import BudgetedAllocator
 from verl_pods_cero.core.ranking import leaders
 from verl_pods_cero.core.settings import AllocatorSettings
@@ -32,7 +31,7 @@ class GreedyMarginal(BudgetedAllocator):
     def __init__(self, settings: AllocatorSettings) -> None:
         super().__init__(settings)
         ranks = np.random.default_rng(settings.seed).permutation(settings.num_prompts)
-        self._tie: NDArray[np.int32] = ranks.astype(np.int32)
+        self._tie: SmallInts = ranks.astype(np.int32)
 
     def _round_limit(self) -> int:
         handed = int(self._open_units.sum())

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
+from collections.abc import Iterator
 
-from verl_pods_cero.core.arrays import Floats, Ints, Mask
+import numpy as np
+
+from verl_pods_cero.core.arrays import Floats, Ints, Mask, SmallInts
 from verl_pods_cero.core.settings import AllocatorSettings
 from verl_pods_cero.core.walk import WalkingAllocator
 
@@ -47,7 +48,7 @@ class Greso(WalkingAllocator):
 
     def __init__(self, settings: AllocatorSettings) -> None:
         super().__init__(settings)
-        self.streak: NDArray[np.int32] = np.zeros(settings.num_prompts, dtype=np.int32)
+        self.streak: SmallInts = np.zeros(settings.num_prompts, dtype=np.int32)
         self._explore = np.full(2, _START)
         self._open_counts = np.zeros(3, dtype=np.int64)
 
@@ -113,6 +114,13 @@ class Greso(WalkingAllocator):
             "open_counts": self._open_counts.copy(),
         }
         return super().state_dict() | own
+
+    def _state_rules(self, state: dict[str, np.ndarray]) -> Iterator[tuple[bool, str]]:
+        yield from super()._state_rules(state)
+        explore, counts = state["explore"], state["open_counts"]
+        yield bool(((explore >= _LEAST) & (explore <= 1)).all()), f"chances to explore outside {_LEAST} to 1"
+        fits = counts.shape == (3,) and bool((counts >= 0).all()) and counts[:2].sum() <= counts[2]
+        yield fits, "counts of an open round that do not add up"
 
     def load_state_dict(self, state: dict[str, np.ndarray]) -> None:
         """Go on from a saved state."""

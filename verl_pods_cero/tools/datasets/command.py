@@ -10,7 +10,7 @@ from pathlib import Path
 
 from verl_pods_cero.errors import OptionError
 from verl_pods_cero.rewards.math_process import INSTALL, has_math_verify
-from verl_pods_cero.tools.command_line import exit_status
+from verl_pods_cero.tools.command_line import exit_status, refuse_to_overwrite
 from verl_pods_cero.tools.datasets.catalog import CATALOG, Catalogued, find
 from verl_pods_cero.tools.datasets.choices import DOMAINS, LEVELS, Selection
 from verl_pods_cero.tools.datasets.instructions import STYLES, load_tokenizer, render
@@ -51,7 +51,10 @@ def _run(args: argparse.Namespace) -> None:
         raise OptionError("--limit", "must be at least 1", args.limit, "leave it out for all rows")
     output: Path = args.output or Path("data") / entry.name
     paths = {name: output / f"{name}.parquet" for name in (("train", "test") if fraction else (split,))}
-    _check_output(output, paths, force=args.force)
+    if output.suffix == ".parquet" or output.is_file():
+        raise OptionError("--output", "must be a directory", str(output), f"use {output.parent}")
+    for path in paths.values():
+        refuse_to_overwrite(path, "--output", overwrite=args.force, flag="--force", rule="must not hold the file yet")
     tokenizer = load_tokenizer(args.tokenizer)
 
     tally = Tally()
@@ -129,11 +132,3 @@ def _splits(args: argparse.Namespace, entry: Catalogued) -> tuple[str, float]:
     if fraction and args.split:
         raise OptionError("--split", "excludes --test-fraction, which writes both", args.split, "drop one")
     return args.split or entry.split, fraction
-
-
-def _check_output(output: Path, paths: dict[str, Path], *, force: bool) -> None:
-    if output.suffix == ".parquet" or output.is_file():
-        raise OptionError("--output", "must be a directory", str(output), f"use {output.parent}")
-    for path in paths.values():
-        if path.exists() and not force:
-            raise OptionError("--output", "must not hold the file yet", str(path), "add --force to replace it")

@@ -152,6 +152,7 @@ def plan(state: Duals, candidates: ArrayLike | None = None, so_far: Plan | None 
         same order clipped to the budget left.
 
     Args:
+        state: Not changed.
         candidates: Rows that may get rollouts, (k,), or None for all M. The answer then follows their order.
         so_far: What this round has planned already, when it is planned in several parts.
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -195,6 +198,14 @@ def test_a_folder_in_the_place_of_a_file_is_refused_before_anything_is_read(
     (tmp_path / "train.parquet").mkdir()
     assert command("gsm8k", "--source", "nowhere.jsonl", "--output", tmp_path, "--force") == 2
     assert "--output must not hold a folder of that name" in capsys.readouterr().err
+
+
+def test_a_terminal_that_knows_no_greek_gets_its_report(tmp_path: Path) -> None:
+    source = write_source(tmp_path / "raw.jsonl", [{"question": "α + 2?", "answer": "4"}])
+    code = f"from verl_pods_cero.tools.cli import main; main(['data', 'math', '--source', {str(source)!r}])"
+    environment = os.environ | {"PYTHONIOENCODING": "ascii"}
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, check=True)
+    assert rb'"question": "\u03b1 + 2?"' in done.stdout
 
 
 def test_the_check_before_training_names_the_file_whose_rows_have_no_data_source(tmp_path: Path) -> None:

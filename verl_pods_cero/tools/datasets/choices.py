@@ -73,17 +73,13 @@ def read_choice_problem(fields: Mapping[str, Any]) -> Problem:
     if texts.count(texts[_LETTERS.index(letter)]) > 1:
         raise UnusableError("has two choices that read like the right one")
     details = _details(fields)
-    level = str(details.get("level") or "")
-    notes = [f"without the instruction of their prompt: {instruction!r}"] if instruction else []
-    if not level:
-        notes.append("that do not say their domain and level")
     lines = [f"{label}: {text}" for label, text in zip(_LETTERS, texts, strict=True)]
     return Problem(
         question="\n".join([question, "", *lines]),
         answer=letter,
         subject=str(details.get("task") or ""),
-        level=level,
-        notes=tuple(notes),
+        level=str(details.get("level") or ""),
+        instruction=instruction,
     )
 
 

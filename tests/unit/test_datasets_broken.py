@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -142,6 +143,13 @@ def test_a_pointer_to_large_storage_is_called_one(
 ) -> None:
     assert command("gsm8k", "--source", broken(tmp_path, source), "--output", tmp_path / "out") == 2
     assert "a pointer to large storage" in capsys.readouterr().err
+
+
+def test_a_prompt_of_many_choices_costs_no_time(tmp_path: Path) -> None:
+    start = time.process_time()
+    hostile = {"prompt": "Which?" + "\nA: x\nB: x\nC: x" * 10_000, "answer": "A"}
+    assert len(prepare(tmp_path, "sciknoweval", [hostile, sciknoweval()], "--split", "train")) == 1
+    assert time.process_time() - start < 2
 
 
 def test_half_a_character_costs_its_row_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

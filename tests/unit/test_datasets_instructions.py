@@ -67,10 +67,12 @@ def test_what_belongs_to_a_question_stays(question: str) -> None:
     assert take_off(question) == (question, "")
 
 
-@pytest.mark.parametrize("part", ["Please ", "x. Let's think step by step. ", "( ", "put your answer in \\boxed{"])
+@pytest.mark.parametrize("part", ["Please ", "x. Let's think step by step. ", "\n\n", "put your answer in \\boxed{"])
 def test_a_hostile_prompt_costs_no_time(part: str) -> None:
     start = time.process_time()
-    take_off(part * (100_000 // len(part)))
+    hostile = "x" + part * (100_000 // len(part))
+    take_off(hostile)
+    suspicious_part(hostile.replace("\\boxed", ""))
     assert time.process_time() - start < 1
 
 

@@ -51,7 +51,7 @@ _LONGEST = 600
 
 _SUSPICIOUS = re.compile(
     r"\\(?:boxed|fbox)\b|</?(?:answer|think|reasoning)>|step[ -]by[ -]step|final answer|####|\banswer\s*:"
-    r"|^\W*(?:user|assistant|system|instructions?)\s*:",
+    r"|^[^\w\n]{0,9}(?:user|assistant|system|instructions?)\s*:",
     re.IGNORECASE | re.MULTILINE,
 )
 

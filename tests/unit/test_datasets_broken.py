@@ -119,6 +119,18 @@ def test_a_broken_source_is_named_and_nothing_is_written(
     assert not output.exists()
 
 
+@pytest.mark.parametrize("name", CATALOG)
+def test_a_folder_of_broken_files_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
+    folder, output = tmp_path / "all", tmp_path / "out"
+    folder.mkdir()
+    for source in BROKEN:
+        broken(folder, source)
+    assert command(name, "--source", folder, "--output", output) == 2
+    assert command(name, "--source", *folder.glob("*.jsonl"), "--output", output) == 2
+    assert "Fix: " in capsys.readouterr().err
+    assert not output.exists()
+
+
 @pytest.mark.parametrize("source", [*BROKEN, *FOLDERS])
 def test_a_broken_source_beside_a_good_one_costs_its_own_rows_or_the_run_but_no_file_in_half(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], source: str

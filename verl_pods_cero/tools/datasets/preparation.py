@@ -26,11 +26,7 @@ class Found:
 
 
 def prepare(
-    records: Iterable[Record],
-    entry: Catalogued,
-    selection: Selection,
-    limit: int | None,
-    tally: Tally,
+    records: Iterable[Record], entry: Catalogued, selection: Selection, limit: int | None, tally: Tally
 ) -> list[Found]:
     """Read the usable problems, in order, `limit` of them at most; `tally` accounts for all rows read."""
     found: list[Found] = []

@@ -27,7 +27,7 @@ from verl_pods_cero.tools.reports.time_shares import PARTS
 
 PROMPTS, SMALL, LARGE = 8, 4, 16
 
-# Training steps, and steps between validations, by rollouts a prompt. More rollouts make a step longer, so the
+# Training steps, and steps between validations, by rollouts per prompt. More rollouts make a step longer, so the
 # steps are fewer: runs last about as long, and are compared at what the shortest had spent.
 STEPS = {SMALL: 60, LARGE: 27}
 VALIDATED_EVERY = {SMALL: 6, LARGE: 3}
@@ -40,7 +40,7 @@ BASE = [
 PLAIN = ["pods_cero.allocator.enable=false"]
 FILTER = ["pods_cero.filter.enable=true", f"pods_cero.filter.keep={SMALL}"]
 
-# Name: rollouts a prompt, and what sets the arm apart. The first is the baseline.
+# Name: rollouts per prompt, and what sets the arm apart. The first is the baseline.
 ARMS: dict[str, tuple[int, list[str]]] = {
     "grpo": (SMALL, PLAIN),
     "grpo_all": (LARGE, PLAIN),

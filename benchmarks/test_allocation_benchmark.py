@@ -1,6 +1,6 @@
 """Time and memory of one round of CERO, against one pass over M numbers (`a + b` into a fresh array).
 
-Run with `pytest benchmarks/test_allocation_benchmark.py -s`; the ratio and the bytes a prompt are printed and kept in
+Run with `pytest benchmarks/test_allocation_benchmark.py -s`; the ratio and the bytes per prompt are printed and kept in
 `extra_info`.
 """
 

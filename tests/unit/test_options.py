@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 
 import pandas as pd
 import pytest
@@ -123,6 +122,9 @@ BAD = [
     ("no steps", {"trainer.total_training_steps": 0}, ["trainer.total_training_steps", "at least 1", "0"]),
     ("steps for ever", {"trainer.total_training_steps": float("inf")}, ["total_training_steps", "whole number", "inf"]),
     ("a text for steps", {"trainer.total_training_steps": "foo"}, ["total_training_steps", "whole number", "'foo'"]),
+    ("a text for a limit", {"actor_rollout_ref.rollout.max_model_len": "foo"}, ["rollout.max_model_len", "'foo'"]),
+    ("never saved", {"trainer.save_freq": "foo"}, ["trainer.save_freq", "whole number", "'foo'"]),
+    ("no way to resume", {"trainer.resume_mode": "aut"}, ["trainer.resume_mode", "'aut'", "'auto'"]),
     ("a text for prompts", {"data.train_batch_size": "foo"}, ["data.train_batch_size", "whole number", "'foo'"]),
     ("filter seed", {FILTER + "seed": -1}, [FILTER + "seed", "-1"]),
     (
@@ -153,7 +155,7 @@ BAD = [
     (
         "a rule's value that our scorer does not report",
         {SCORER + "path": "pkg://verl_pods_cero.rewards", FILTER + "rule": "tests.unit.test_options:needs_more"},
-        [FILTER + "rule (needs lenght)", "is no key of the scorer's", "got 'lenght'"],
+        [FILTER + "rule, which reads lenght,", "is no key of the scorer's", "got 'lenght'"],
     ),
     (
         "a key that our scorer does not report",
@@ -309,4 +311,3 @@ def test_a_critic_of_other_ranks_than_the_actors_is_refused(configure):
 
 def test_the_schema_holds_every_option_with_its_default():
     assert parse(schema()).filter.keep is None
-    assert re.search("RayPerJob", schema().hydra.callbacks.pods_cero._target_)

@@ -11,6 +11,7 @@ from verl.trainer.ppo.v1 import trainer_base
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 
 from tests.unit.stage import Score, Stage, restore_patches, rows_left, start_transfer_queue
+from verl_pods_cero.core.pods import needs
 from verl_pods_cero.core.state import StateError
 from verl_pods_cero.errors import OptionError, PluginError
 from verl_pods_cero.hooks.prompts import row_of
@@ -129,6 +130,25 @@ def test_another_agent_loop_than_ours_is_read_from_its_rows(stage):
     assert sessions(run.ranks.updates[0]["keys"]) == [0] * 4 + [3] * 4
     assert logged[0]["pods/reward_mean_generated"] == pytest.approx(0.375)
     assert logged[0]["num_turns/mean"] == 2
+
+
+@needs("response_length", "acc")
+def shortest_right(rewards, mask, keep, rng, values):
+    """A rule of a user's own: right answers first, the shortest of them before the others."""
+    order = np.lexsort((values["response_length"], -values["acc"]), axis=1)
+    kept = np.zeros_like(mask)
+    np.put_along_axis(kept, order[:, :keep], True, axis=1)
+    return kept
+
+
+def test_a_rule_of_ones_own_may_read_lengths_and_the_scorers_values(stage):
+    def score(_uid: str, session: int, _step: int) -> tuple[float, dict[str, float]]:
+        return session / 4, {"acc": float(session != 1)}
+
+    run = stage(score, {"pods_cero.filter.rule": "tests.unit.test_trainer:shortest_right"})
+    run.fit()
+    # right are 0, 2 and 3, whose responses are of 2, 4 and 2 tokens
+    assert sessions(run.ranks.updates[0]["keys"]) == [0] * 4 + [3] * 4
 
 
 @pytest.mark.parametrize("estimator", ["grpo", "grpo_vectorized", "rloo", "rloo_vectorized"])

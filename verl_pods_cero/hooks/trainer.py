@@ -16,7 +16,7 @@ from verl.utils.debug import marked_timer
 
 from verl_pods_cero.core.allocators import create_allocator
 from verl_pods_cero.core.steps import Steps
-from verl_pods_cero.errors import LOGGER, PluginError
+from verl_pods_cero.errors import LOGGER, PluginError, option_names
 from verl_pods_cero.hooks import checkpoint, rows
 from verl_pods_cero.hooks.agent_loop import PodsCeroManager
 from verl_pods_cero.hooks.contract import overrides
@@ -30,6 +30,7 @@ from verl_pods_cero.hooks.scored import scored
 from verl_pods_cero.hooks.step import NothingKept, Step
 from verl_pods_cero.options.allocator import allocator_settings, run_steps
 from verl_pods_cero.options.checks import validate
+from verl_pods_cero.options.names import ALLOCATOR_NAMES
 from verl_pods_cero.options.schema import BASE_MODES, PodsCeroOptions
 from verl_pods_cero.options.scorer import required_keys, value_keys
 from verl_pods_cero.options.update_shape import update_shape
@@ -94,7 +95,8 @@ class PodsCeroMixin(_Base):
         # verl saves and restores whatever loader stands here.
         self.train_dataloader = position_loader(self.train_dataloader)
         candidates = PositionStream(self.train_dataloader) if options.candidates == "loader" else None
-        steps = Steps(create_allocator(options.name, settings), settings, candidates)
+        with option_names(ALLOCATOR_NAMES):
+            steps = Steps(create_allocator(options.name, settings), settings, candidates)
         header = checkpoint.state_header(options, settings, self.train_dataset, self.config.data.prompt_key)
         self._prompts = AllocatedPrompts(steps, options, self.pods_cero.zero_variance_tolerance, header)
         # Steps and the learning-rate schedule follow the allocator. Epochs do not count: one
@@ -246,7 +248,8 @@ class PodsCeroMixin(_Base):
     @overrides
     def _compute_advantage(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
         batch = super()._compute_advantage(batch, metrics)
-        if self._now.rollouts is not None and self.pods_cero.filter.advantage_stats == "full_group":
+        if self._filter is not None and self._filter.options.advantage_stats == "full_group":
+            assert self._now.rollouts is not None, "the filter read them"
             advantages = row_advantages(batch.keys, self._now.rollouts, self.config.algorithm)
             rows.spread_over_responses(batch, advantages, ("advantages", "returns"))
         return batch

@@ -144,9 +144,6 @@ def schema() -> DictConfig:
 
     node = OmegaConf.create({ROOT: OmegaConf.to_container(OmegaConf.structured(PodsCeroOptions))})
     OmegaConf.set_struct(node[ROOT], False)
-    # A multirun starts a job in the process that ran the last one; each job gets its own Ray.
-    callback = {"_target_": "verl_pods_cero.hooks.ray_session.RayPerJob"}
-    node.hydra = {"callbacks": {ROOT: callback}}
     return node
 
 

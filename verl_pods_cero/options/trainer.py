@@ -15,7 +15,7 @@ MODE = "trainer.v1.trainer_mode"
 # Likeness of two names from which one is taken for the other misspelt.
 _NEARLY = 0.77
 
-# The least and the most that a size may be; beyond that tables overflow, or a group fills the memory.
+# The least that a size may be, and the most: beyond it tables overflow, or a group fills the memory.
 _SIZES = {
     "data.train_batch_size": (1, 10**9),
     "data.max_prompt_length": (1, 10**9),
@@ -24,12 +24,21 @@ _SIZES = {
     "trainer.n_gpus_per_node": (1, 10**6),
     "trainer.nnodes": (1, 10**6),
     "trainer.total_epochs": (1, 10**9),
+    "trainer.save_freq": (-1, 10**9),
+    "trainer.test_freq": (-1, 10**9),
 }
 _SIZES_OR_NULL = {
     "data.gen_batch_size": (1, 10**9),
     "data.train_max_samples": (-1, 10**12),
+    "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu": (1, 10**9),
+    "actor_rollout_ref.actor.ppo_max_token_len_per_gpu": (1, 10**9),
+    "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu": (1, 10**9),
+    "actor_rollout_ref.rollout.log_prob_max_token_len_per_gpu": (1, 10**9),
+    "actor_rollout_ref.rollout.max_model_len": (1, 10**9),
     "trainer.total_training_steps": (1, 10**9),
 }
+_RESUME_MODES = ("auto", "disable", "resume_path")
+
 _MOST_ROLLOUTS = 10**6
 
 # A step would only wait for its own look at the clock.
@@ -73,11 +82,14 @@ def check_sizes(run: Run) -> None:
 
 
 def check_trainer(run: Run) -> None:
-    """Refuse verl's older trainer, and steps between which the policy stays as it is."""
+    """Refuse verl's older trainer, a way to resume that is none, and steps between which the policy stays as it is."""
     trainer = run.config.trainer
     base, needed = BASE_MODES[trainer.v1.trainer_mode], f"for {MODE}={trainer.v1.trainer_mode}"
     if not trainer.use_v1:
         raise OptionError("trainer.use_v1", f"must be true {needed}", False, "set it to true")
+    if trainer.resume_mode not in _RESUME_MODES:
+        fix = nearest(str(trainer.resume_mode), _RESUME_MODES)
+        raise OptionError("trainer.resume_mode", "names no way to resume", trainer.resume_mode, fix)
     steps = trainer.v1.get(base, {}).get("parameter_sync_step", 1)
     if steps != 1:
         rule = f"must be 1 {needed}: a step is allocated and filtered once"

@@ -136,7 +136,7 @@ def warm_start(model: Any, tokenizer: Any, sums: Sequence[Sum], settings: ModelS
         model: The model, changed in place.
         tokenizer: Its tokenizer.
         sums: What it learns.
-        settings: Steps, sums a step, highest learning rate, and how often it is to give up.
+        settings: Steps, sums per step, highest learning rate, and how often it is to give up.
         seed: The seed of the batches.
 
     Returns:

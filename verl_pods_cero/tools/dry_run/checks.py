@@ -26,24 +26,16 @@ _NO_MODEL = "~/models/deepseek-llm-7b-chat"
 
 
 @dataclass(frozen=True)
-class Checked:
-    """A configuration that passed.
+class Checked(Run):
+    """A configuration that passed; in a stock verl run our options are all at their defaults, and so off.
 
     Attributes:
-        config: of the run.
-        options: the plugin's, or None in a stock verl run.
-        use_critic: a critic is trained.
-        use_reference: log-probabilities of a reference policy are computed.
         data_rows: of the training files, or None where they cannot be counted.
         notes: what could not be checked or known here, and what would help.
     """
 
-    config: DictConfig
-    options: PodsCeroOptions | None
-    use_critic: bool
-    use_reference: bool
-    data_rows: int | None
-    notes: tuple[str, ...]
+    data_rows: int | None = None
+    notes: tuple[str, ...] = ()
 
 
 def check(config: DictConfig) -> Checked:
@@ -68,7 +60,7 @@ def check(config: DictConfig) -> Checked:
     if (config.algorithm.get("filter_groups") or {}).get("enable"):
         notes.append("Rollouts have no bound: algorithm.filter_groups.enable=true generates until a step is full.")
     rows, unknown = _rows(config, present, missing)
-    return Checked(config, parse(config), critic, reference, rows, (*notes, *unknown))
+    return Checked(config, parse(config) or PodsCeroOptions(), critic, reference, rows, (*notes, *unknown))
 
 
 def _check_what_fails_later(config: DictConfig, *, use_critic: bool) -> None:

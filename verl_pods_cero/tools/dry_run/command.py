@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
 
-from verl_pods_cero.errors import nearest
+from verl_pods_cero.errors import PluginError, nearest
 from verl_pods_cero.tools.command_line import BAD_USE, exit_status, fail, require
-
-if TYPE_CHECKING:
-    from verl_pods_cero.tools.dry_run.composition import Job
-    from verl_pods_cero.tools.reports.contents import Section
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -42,40 +37,32 @@ def _run(arguments: list[str]) -> int:
     from hydra.errors import HydraException, MissingConfigException
     from omegaconf.errors import OmegaConfBaseException
 
+    from verl_pods_cero.tools.dry_run.checks import check
     from verl_pods_cero.tools.dry_run.composition import compose_jobs
+    from verl_pods_cero.tools.dry_run.tables import sections
     from verl_pods_cero.tools.reports.terminal import show
 
     try:
         recipe, jobs = compose_jobs(arguments)
     except MissingConfigException as error:
-        if error.missing_cfg_file is None or not error.options:
-            return fail(one_line(error), BAD_USE)
-        return fail(f"{error.missing_cfg_file} is no configuration. Fix: {nearest(*_choice(error))}.", BAD_USE)
+        file = str(error.missing_cfg_file)
+        fix = nearest(file.rpartition("/")[2], error.options or ())
+        return fail(f"{file} is no configuration. Fix: {fix}." if error.options else one_line(error), BAD_USE)
     except (HydraException, OmegaConfBaseException) as error:
         return fail(one_line(error), BAD_USE)
     status = 0
     for number, job in enumerate(jobs):
         name = f"{recipe}, job {number}: {' '.join(job.overrides)}" if len(jobs) > 1 else recipe
         try:
-            sections = _sections(name, job)
+            of_run = sections(name, check(job.config))
+        except PluginError:  # what is installed is wrong, and no option
+            raise
         # whatever verl's checks raise, and they raise more than one kind, is an option that is wrong
         except (ValueError, AssertionError, TypeError, KeyError, HydraException, OmegaConfBaseException) as error:
             status = fail(f"{name}: {one_line(error)}" if len(jobs) > 1 else one_line(error), BAD_USE)
             continue
-        show(sections)
+        show(of_run)
     return status
-
-
-def _sections(name: str, job: Job) -> list[Section]:
-    from verl_pods_cero.tools.dry_run.checks import check
-    from verl_pods_cero.tools.dry_run.tables import sections
-
-    return sections(name, check(job.config))
-
-
-def _choice(error: object) -> tuple[str, list[str]]:
-    file, options = getattr(error, "missing_cfg_file", ""), getattr(error, "options", [])
-    return str(file).rpartition("/")[2], [str(option) for option in options]
 
 
 def one_line(error: Exception) -> str:

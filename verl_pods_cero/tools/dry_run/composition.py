@@ -56,8 +56,11 @@ def compose_jobs(arguments: Sequence[str]) -> tuple[str, list[Job]]:
 
     args = _parse(arguments)
     name = args.config_name or _NAME
-    _check_name(name, args)
+    if args.config_dir and not Path(args.config_dir).is_dir():
+        raise OptionError("--config-dir", "must be a folder that exists", args.config_dir, "name the recipe's folder")
     with _hydra(args) as hydra:
+        if not any(part.startswith("hydra.searchpath") for part in args.overrides):
+            _check_name(hydra, name)
         from hydra.types import RunMode
 
         mode = hydra.get_mode(config_name=name, overrides=args.overrides)
@@ -80,25 +83,11 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     return args
 
 
-def _check_name(name: str, args: argparse.Namespace) -> None:
+def _check_name(hydra: Any, name: str) -> None:
     """Refuse a recipe that is nowhere, in fewer words than Hydra, which prints its whole search path."""
-    from verl_pods_cero.plugin import recipes_folder
-
-    if args.config_dir and not Path(args.config_dir).is_dir():
-        raise OptionError("--config-dir", "must be a folder that exists", args.config_dir, "name the recipe's folder")
-    folders = [folder for folder in (recipes_folder(), args.config_dir, args.config_path) if folder]
-    known = {path.stem for folder in folders for path in Path(folder).glob("*.yaml")} | {_NAME}
-    plain = "/" not in name and not any(part.startswith("hydra.searchpath") for part in args.overrides)
-    if plain and args.config_path is None and name.removesuffix(".yaml") not in known | _verls_names():
+    known = [known for known in hydra.config_loader.get_group_options("") if not known.startswith("_")]
+    if "/" not in name and name.removesuffix(".yaml") not in known:
         raise OptionError("--config-name", "names no recipe", name, nearest(name, known))
-
-
-def _verls_names() -> set[str]:
-    from importlib.util import find_spec
-
-    spec = find_spec(_MODULE)
-    assert spec is not None and spec.origin is not None
-    return {path.stem for path in (Path(spec.origin).parent / _FOLDER).glob("*.yaml")}
 
 
 @contextmanager

@@ -37,8 +37,7 @@ class _Pair:
         self.checked, self.work, self.plain = checked, work, plain
         self.update = None if work is None else memory.update(checked, work)
         self.plain_update = memory.update(checked, plain)
-        options = checked.options
-        self.differs = options is not None and (options.filter.enable or options.allocator.enable)
+        self.differs = checked.options.filter.enable or checked.options.allocator.enable
 
     def of_work(self, label: str, read: Callable[[Work], Value], write: Callable[[float], str] = count) -> Row:
         return label, None if self.work is None else read(self.work), read(self.plain), write
@@ -141,7 +140,6 @@ def _memory(pair: _Pair) -> list[Row]:
 
 
 def _allocator_table(checked: Checked, settings: AllocatorSettings) -> Table:
-    assert checked.options is not None
     rows = {
         "allocator": f"{checked.options.allocator.name}, schedule {settings.schedule}",
         "B, budget of the run, rollouts": count(settings.budget_units * settings.unit),

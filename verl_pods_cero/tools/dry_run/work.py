@@ -65,8 +65,6 @@ def run_work(checked: Checked) -> tuple[Work | None, AllocatorSettings | None]:
         OptionError: the allocator's sizes do not fit together.
     """
     config, options = checked.config, checked.options
-    if options is None:
-        return plain_work(config, checked.data_rows), None
     keep = None
     if options.filter.enable:
         keep = keep_count(config.actor_rollout_ref.rollout.n, options.filter.keep, options.filter.keep_fraction)

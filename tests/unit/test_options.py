@@ -155,7 +155,7 @@ BAD = [
     (
         "a rule's value that our scorer does not report",
         {SCORER + "path": "pkg://verl_pods_cero.rewards", FILTER + "rule": "tests.unit.test_options:needs_more"},
-        [FILTER + "rule, which reads lenght,", "is no key of the scorer's", "got 'lenght'"],
+        [FILTER + "rule (needs lenght)", "is no key of the scorer's", "got 'lenght'"],
     ),
     (
         "a key that our scorer does not report",

@@ -52,7 +52,7 @@ def shortest(rewards, mask, keep, rng, values):
 
 def test_a_rule_reads_the_tokens_of_a_rollout_over_all_its_rows_and_the_scorers_values():
     rollouts = make_rollouts({"p": [1.0, 0.0, 1.0, 1.0], "q": [0.0, 0.0, 0.0, 1.0]}, rows_a_session=2)
-    assert rollouts.of_session("response_length").tolist() == [3, 7, 11, 15, 19, 23, 27, 31]
+    assert rollouts.response_tokens.tolist() == [3, 7, 11, 15, 19, 23, 27, 31]
     options = FilterOptions(enable=True, keep=2, rule=f"{__name__}:shortest")
     kept = PodsFilter(options, 4, tolerance=1e-6)(rollouts, step=1)
     assert np.flatnonzero(kept.sessions).tolist() == [0, 2, 4, 7]

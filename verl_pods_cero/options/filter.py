@@ -65,8 +65,8 @@ def check_rule(run: Run) -> None:
     rewards = np.arange(2.0 * n).reshape(2, n) % 3
     try:
         rule = resolve_rule(options.rule)
-        mask, rng = np.ones((2, n), dtype=bool), np.random.default_rng(options.seed)
-        select(rewards, mask, keep, rule=rule, rng=rng, values=dict.fromkeys(rule_needs(rule), rewards))
+        rng, values = np.random.default_rng(options.seed), dict.fromkeys(rule_needs(rule), rewards)
+        select(rewards, np.ones((2, n), dtype=bool), keep, rule, rng, values)
     except OptionError:
         raise
     except Exception as error:
@@ -75,7 +75,7 @@ def check_rule(run: Run) -> None:
             f"must choose {keep} of {n} rollouts, and failed on rewards of shape (2, {n}): "
             f"{type(error).__name__}: {error}",
             options.rule,
-            "correct the function (rewards, mask, keep, rng) -> kept",
+            "correct the function (rewards, mask, keep, rng) -> kept, with `values` where it is marked by `needs`",
         ) from error
 
 

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from verl_pods_cero.contracts import check_allocator, check_rule
 
 

@@ -97,8 +97,7 @@ class Duals:
     @property
     def bytes_per_prompt(self) -> int:
         """Memory that the arrays take, per prompt."""
-        rates = self.rates
-        return sum(a.itemsize for a in (self.theta, self.tie, self.log_top, self.reach, rates.a, rates.b, rates.q))
+        return self.tie.itemsize + 6 * self.theta.itemsize  # log_top, reach, a, b and q are like theta
 
 
 class Plan(NamedTuple):
@@ -137,7 +136,7 @@ def start(constants: Constants, rates: PassRates, seed: int, price: float = 0.5)
 
 
 def refresh(state: Duals, where: Ints | slice) -> None:
-    """Bring the caches in line with q for the prompts named; q > 0, because a > 0 and b > 0."""
+    """Bring the caches in line with q > 0 for the prompts named."""
     top = 4.0 * state.rates.q[where]
     state.log_top[where] = np.log(top)
     state.reach[where] = state.constants.share / (state.constants.lam * top)

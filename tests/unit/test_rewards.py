@@ -99,7 +99,22 @@ def test_the_documented_options_are_the_ones_there_are(repository: Path) -> None
 @pytest.mark.parametrize("data_source", ["openai/gsm8k", "sciknoweval", "math_dapo"])
 @pytest.mark.parametrize(
     "pattern",
-    ["\n", "*", "{", r"\boxed{", "<answer>", "</answer>", "<think></think><answer>", "Answer:", "answer is ", "1,"],
+    [
+        *(
+            "\n",
+            "*",
+            "{",
+            r"\boxed{",
+            "<answer>",
+            "</answer>",
+            "<think></think><answer>",
+            "Answer:",
+            "answer is ",
+            "1,",
+        ),
+        *("#### ", "####*", "#### (", "#### 1 000 ", "$", "$a$ ", " or ", "3 or ", "(", ", ", r"\boxed{1} or "),
+        *("answer is A or ", r"\text{", "1{,}", "A "),
+    ],
 )
 def test_a_response_that_repeats_itself_is_scored_at_once(data_source: str, pattern: str) -> None:
     response = "</answer>" + pattern * (60_000 // len(pattern))
@@ -121,6 +136,39 @@ def test_missing_math_verify_is_told_before_training(tmp_path: Path, monkeypatch
     check_setup([write(tmp_path / "gsm8k.jsonl", "openai/gsm8k")])
     with pytest.raises(PluginError, match=r"pip install 'verl-pods-cero\[math\]'"):
         check_setup([write(tmp_path / "both.jsonl", "openai/gsm8k", "math_dapo")])
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("lines.json", '\ufeff{"data_source": "gsm8k"}\nno JSON\n'),
+        ("array.json", '[\n{"data_source": "openai/gsm8k"}, {"data_source": "gsm8k"}]'),
+        ("lines.jsonl", '{"data_source": "openai/gsm8k"}\n\n{"data_source": "gsm8k"}\n'),
+    ],
+)
+def test_json_files_are_checked_before_training(tmp_path: Path, name: str, text: str) -> None:
+    file = tmp_path / name
+    file.write_text(text, encoding="utf-8")
+    with pytest.raises(OptionError, match="data_source has no scorer, got 'gsm8k'"):
+        check_setup([str(file)])
+
+
+@pytest.mark.parametrize(("name", "text"), [("damaged.parquet", "no parquet"), ("damaged.json", '[{"data_source":')])
+def test_a_file_that_cannot_be_read_is_named_before_training(tmp_path: Path, name: str, text: str) -> None:
+    file = tmp_path / name
+    file.write_text(text, encoding="utf-8")
+    with pytest.raises(OptionError, match=f"can be read .*{name}"):
+        check_setup([str(file)])
+
+
+def test_the_check_before_training_imports_no_command(tmp_path: Path) -> None:
+    code = (
+        "import sys; from verl_pods_cero.rewards import check_setup\n"
+        f"check_setup([{write(tmp_path / 'rows.jsonl', 'openai/gsm8k')!r}])\n"
+        "print([name for name in sys.modules if name.startswith('verl_pods_cero.tools')])"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]"
 
 
 def test_parquet_files_and_options_are_checked_before_training(tmp_path: Path) -> None:
@@ -173,3 +221,24 @@ def test_gsm8k_scores_agree_with_the_published_labels(layout: str) -> None:
             misses += row[model]["is_correct"] and not right
             false_accepts += right and not row[model]["is_correct"]
     assert (len(rows), misses, false_accepts) == (400, 0, 0)
+
+
+@pytest.mark.skipif(not (published_data.FOLDER / "math").is_dir(), reason=published_data.ABSENT)
+def test_math_solutions_are_right_for_their_own_answer_and_no_other() -> None:
+    pytest.importorskip("math_verify")
+    rows = [json.loads(line) for line in (published_data.FOLDER / "math/test_first600.jsonl").read_text().splitlines()]
+    answers = [re.sub(r"\s|\\!|\\left|\\right", "", row["answer"]).replace("dfrac", "frac") for row in rows]
+    assert [row["answer"] for row in rows if not accuracy("math", row["solution"], row["answer"])] == []
+    crossed = [(rows[i]["solution"], rows[i - 7]["answer"]) for i in range(len(rows)) if answers[i] != answers[i - 7]]
+    assert [pair for pair in crossed if accuracy("math", *pair)] == []
+
+
+@pytest.mark.skipif(not (published_data.FOLDER / "sciknoweval").is_dir(), reason=published_data.ABSENT)
+@pytest.mark.parametrize(
+    "form", ["The answer is option {}.", "Answer: [{}]", "<answer>\n{}\n</answer>", r"\boxed{{\text{{{}}}}}"]
+)
+def test_multiple_choice_is_right_for_its_letter_alone(form: str) -> None:
+    file = published_data.FOLDER / "sciknoweval" / "sdpo_chemistry_train_first400.jsonl"
+    for row in map(json.loads, file.read_text().splitlines()):
+        right = [letter for letter in "ABCD" if accuracy("sciknoweval", form.format(letter), row["answer"])]
+        assert right == [row["answer"]]

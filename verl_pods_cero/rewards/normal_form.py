@@ -23,7 +23,8 @@ _REWRITTEN = (
     (re.compile(r"\\(?:left|right|[bB]igg?[lr]?|displaystyle|textstyle)(?![a-zA-Z])\.?"), ""),
     (re.compile(r"\^\s*(?:\\circ(?![a-zA-Z])|\{\s*\\circ\s*\})|\\degree(?![a-zA-Z])"), ""),
     (re.compile(r"\\?%|\\?[$€£¥₹]|\{\}"), ""),
-    (re.compile(r"(?:(?<!\\)\\[ ,;:!]|\\q?quad(?![a-zA-Z])|~|\s)+"), " "),
+    (re.compile(r"\\q?quad(?![a-zA-Z])"), ";"),
+    (re.compile(r"(?:(?<!\\)\\[ ,;:!]|~|\s)+"), " "),
     (re.compile(r"\\[dtc]frac(?![a-zA-Z])"), r"\\frac"),
     (re.compile(r"\\(?:text(?:bf|it|rm|normal|sf|up)?|[mh]box|math(?:rm|bf|it|sf)|operatorname)\s*\{"), r"\\text{"),
     (re.compile(r"\\text\{ *\}"), " "),
@@ -110,7 +111,7 @@ def read(answer: str) -> Reading:
     text = _undressed(text)
     parts = [part.strip() for part in _split(text, _SEPARATOR) if part.strip()]
     if len(parts) < 2:
-        return _single(_value(_without_unit(text)))
+        return _single(_value(_without_unit("".join(parts))))
     names = {name for part in parts if (name := _name(part))}
     whole = _single(_without_unit(text.partition("=")[2] if names and text.count("=") == 1 else text))
     if whole.kind in (Kind.NUMBER, Kind.BASED):  # the commas separate thousands

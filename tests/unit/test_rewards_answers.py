@@ -57,6 +57,7 @@ TABLE = [
     ("openai/gsm8k", "#### 18 eggs at $2 each", "18", True),
     ("openai/gsm8k", "#### 18 or 19", "18", False),
     ("openai/gsm8k", "#### 18 or 19", "19", False),
+    ("openai/gsm8k", "#### 18 OR 19", "18", False),
     ("openai/gsm8k", "#### 18, 19", "18", False),
     ("openai/gsm8k", "#### 3/4", "3", False),
     ("openai/gsm8k", "#### 2 + 3 = 5", "2", False),
@@ -89,6 +90,7 @@ TABLE = [
     ("math", r"\boxed{-\frac12}", r"\dfrac{-1}{2}", True),
     ("math", r"\boxed{12{,}345.6}", "12345.60", True),
     ("math", "Answer: east", r"\text{East}", True),
+    ("math", r"\boxed{x = \text{east}}", r"\text{east}", True),
     ("math", r"\boxed{E}", r"\text{(E)}", True),
     ("math", r"\boxed{2t}", "2", False),
     # one reading
@@ -108,6 +110,10 @@ TABLE = [
     ("math", r"\boxed{a = 2, b = 1}", "a = 1, b = 2", False),
     ("math", r"\boxed{-50}", "4x - 5y = -50", False),
     ("math", r"\boxed{5y - 4x = 50}", "4x - 5y = -50", True),
+    ("math", r"\boxed{3\text{ OR }4}", "3", False),
+    ("math", r"\boxed{\frac{6}{8}}", r"\frac{3}{4} \text{ OR } 0.75", True),
+    ("math", r"\boxed{0.75}", r"\frac{3}{4} \text{ OR } 0.75", True),
+    ("math", r"\boxed{0.8}", r"\frac{3}{4} \text{ OR } 0.75", False),
     # bases
     ("math", r"\boxed{66_9}", "66_8", False),
     ("math", r"\boxed{66}", "66_9", False),

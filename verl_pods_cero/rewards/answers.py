@@ -20,7 +20,7 @@ _ANSWER_LINE = re.compile(
 )
 _BOX_TOKENS = re.compile(r"\\(?:boxed|fbox)\s*(?:\{|(?P<word>[^\s{}$\\]+))|(?P<escaped>\\[\\{}])|[{}]")
 # What stands between two boxes that are alternatives: `\boxed{3} or $x = \boxed{4}$`.
-_BETWEEN_BOXES = re.compile(r"(?=.*\bor\b)(?:[\s$*_},;]|\\text\s*\{|\bor\b|\b[a-zA-Z]\s*=)*", re.DOTALL)
+_BETWEEN_BOXES = re.compile(r"(?=.*\b(?i:or)\b)(?:[\s$*_},;]|\\text\s*\{|\b(?i:or)\b|\b[a-zA-Z]\s*=)*", re.DOTALL)
 _LONGEST_BETWEEN = 40
 
 # What separates thousands: a comma in its LaTeX spellings, a thin space; in a text that is a number and nothing

@@ -51,7 +51,7 @@ def final_letter(response: str) -> str | None:
     if sentence:
         # "B is right, or the answer is C" names two
         clause = re.split("[.!?]", sentence["before"])[-1]
-        return None if _LONE_LETTER.search(clause.rpartition(" or ")[0]) else sentence.group(2)
+        return None if _LONE_LETTER.search(re.split(r"\b(?i:or)\b", clause)[0]) else sentence.group(2)
     return _only_letter(last_line) or _only_letter(marked_answer(final))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 
 from verl_pods_cero.rewards.answers import NO_ANSWER, answer_block, canonical_number, final_part, marked_answer
@@ -10,6 +11,9 @@ from verl_pods_cero.rewards.tolerance import close
 
 # Characters. The longest reference of MATH has under 200; a whole essay in an <answer> block costs seconds.
 _LONGEST = 1000
+
+# How references (DeepScaleR's) give several forms of one answer; a response's own "OR" makes a list.
+_ALTERNATIVES = re.compile(r"\s*\\text\s*\{\s*OR\s*\}\s*")
 
 
 def score_expression(response: str, ground_truth: str, timeout: float, processes: int) -> tuple[bool, str]:
@@ -36,7 +40,8 @@ def score_expression(response: str, ground_truth: str, timeout: float, processes
         return numbers[0] == numbers[1], candidate
     if max(len(candidate), len(truth)) > _LONGEST:
         return False, candidate
-    return _equal(truth, candidate, timeout, processes), candidate
+    right = (_equal(form, candidate, timeout, processes) for form in _ALTERNATIVES.split(truth))
+    return any(right), candidate
 
 
 def final_expression(response: str) -> str | None:

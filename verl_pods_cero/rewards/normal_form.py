@@ -35,7 +35,7 @@ _REWRITTEN = (
 )
 
 # A unit: words after a number, with a power of two or three. "Or", "and" and the like are no words of a unit.
-_WORD = r"(?!(?:or|and|not|nor|either|maybe|to|if|for|when|where|with|pi|e|i)\b)[A-Za-z]+"
+_WORD = r"(?!(?:(?i:or|and)|not|nor|either|maybe|to|if|for|when|where|with|pi|e|i)\b)[A-Za-z]+"
 _WORDS = rf"\(?{_WORD}(?:[ /.-]+{_WORD})*\.?\)?"
 _SHORT = r"(?:[cdkm]m|[km]g|m[lL]|mph|ft|lbs?|min|sec|hrs?)"
 _UNIT = re.compile(
@@ -46,9 +46,9 @@ _FORMULA = re.compile(r"\$(?!\s)([^$]*[^\s$])\$(?!\d)")  # "$5 or $6" are dollar
 _SYMBOL = re.compile(r"\\text\{([A-Za-z])\}")
 _TEXT = re.compile(r"\\text\{([^{}]*)\}")
 _WORDING = re.compile(r"[A-Za-z](?:[A-Za-z'’. -]*[A-Za-z])?")
-_LEFTOVER = re.compile(r"\\text\{|\b(?:or|and)\b|(?<![_\d])\d+ \d")
+_LEFTOVER = re.compile(r"\\text\{|\b(?i:or|and)\b|(?<![_\d])\d+ \d")
 
-_SEPARATOR = re.compile(r"[,;]|,? ?(?:\\text\{ *,? *(?:or|and) *\}|\b(?:or|and)\b) ?")
+_SEPARATOR = re.compile(r"[,;]|,? ?(?:\\text\{ *,? *(?i:or|and) *\}|\b(?i:or|and)\b) ?")
 _EQUALS = re.compile(r"(?<![<>!:])=")
 _ROUGHLY = re.compile(r"\\(?:approx|simeq|doteq)(?![a-zA-Z])|≈")
 _NAME = re.compile(
@@ -111,12 +111,12 @@ def read(answer: str) -> Reading:
     text = _undressed(text)
     parts = [part.strip() for part in _split(text, _SEPARATOR) if part.strip()]
     if len(parts) < 2:
-        return _single(_value(_without_unit("".join(parts))))
+        return _single(_without_unit(_value("".join(parts))))
     names = {name for part in parts if (name := _name(part))}
     whole = _single(_without_unit(text.partition("=")[2] if names and text.count("=") == 1 else text))
     if whole.kind in (Kind.NUMBER, Kind.BASED):  # the commas separate thousands
         return whole
-    elements = [_single(_value(_without_unit(part)) if len(names) < 2 else part) for part in parts]
+    elements = [_single(_without_unit(_value(part)) if len(names) < 2 else part) for part in parts]
     literal = not {Kind.LITERAL, Kind.WORDS, Kind.BASED}.isdisjoint(element.kind for element in elements)
     return Reading(Kind.LITERAL if literal else Kind.LIST, ", ".join(element.form for element in elements))
 
@@ -130,7 +130,7 @@ def _formula(text: str) -> str:
     between = [text[one.end() : other.start()] for one, other in pairwise(formulas)]
     if between and all(_SEPARATOR.fullmatch(words.strip()) for words in between):
         return ", ".join(formula[1] for formula in formulas)
-    if re.search(r"\bor\b", _FORMULA.sub(" ", text)):
+    if re.search(r"\b(?i:or)\b", _FORMULA.sub(" ", text)):
         return text.replace("$", "")
     return formulas[-1][1]
 

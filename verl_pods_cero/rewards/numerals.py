@@ -16,9 +16,9 @@ _DRESS = rf"(?:[ \t*_`(\[{{}})\]]|{_CURRENCY}|\\(?:boxed|fbox|text\w*|math\w\w|[
 _HASHES = re.compile(rf"####(?P<lead>(?:{_DRESS}|[+{_MINUS}])*)(?P<digits>\d{{1,3}}(?: \d{{3}})+(?![\d,])|{_DIGITS})")
 
 # What stands between two numbers that are alternatives, or a list, or the terms of one expression.
-_OR = re.compile(rf"(?:{_DRESS}|\s|,)*\bor\b(?:{_DRESS}|\s)*")
-_LISTED = re.compile(rf"(?:{_DRESS}|\s)*(?:[,;/|&–—{_MINUS}]|\b(?:or|and|to)\b)(?:{_DRESS}|\s|\b(?:or|and)\b)*")
-_MORE = re.compile(rf"(?:{_DRESS}|[-+/^=×÷–—−,;|&xX]|\\(?:times|cdot|div)|\b(?:or|and|to)\b)*(?:\\frac|\d)")
+_OR = re.compile(rf"(?:{_DRESS}|\s|,)*\b(?i:or)\b(?:{_DRESS}|\s)*")
+_LISTED = re.compile(rf"(?:{_DRESS}|\s)*(?:[,;/|&–—{_MINUS}]|\b(?i:or|and|to)\b)(?:{_DRESS}|\s|\b(?i:or|and)\b)*")
+_MORE = re.compile(rf"(?:{_DRESS}|[-+/^=×÷–—−,;|&xX]|\\(?:times|cdot|div)|\b(?i:or|and|to)\b)*(?:\\frac|\d)")
 _LONGEST_BETWEEN = 40
 
 

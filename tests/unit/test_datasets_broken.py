@@ -234,8 +234,8 @@ def test_the_check_before_training_names_the_file_whose_rows_have_no_data_source
     (tmp_path / "pointer.parquet").write_bytes(POINTER)
     for name, message in (
         ("rows.jsonl", "data_source has no scorer"),
-        ("rows.parquet", "data_source must be a column of a parquet file"),
-        ("pointer.parquet", "data_source must be a column of a parquet file"),
+        ("rows.parquet", "data_source must be a column that can be read"),
+        ("pointer.parquet", "data_source must be a column that can be read"),
     ):
         with pytest.raises(OptionError, match=rf"{name}: {message}"):
             check_setup([str(tmp_path / name)])

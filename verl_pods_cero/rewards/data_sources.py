@@ -20,9 +20,8 @@ def data_sources(file: Path) -> set[str]:
     try:
         return set(map(str, _parquet(file) if file.suffix == ".parquet" else _json(file)))
     except (OSError, ValueError) as error:
-        raise OptionError(
-            "data_source", f"must be found in files that can be read ({error})", str(file), "write the file again"
-        ) from error
+        cause, fix = str(error).partition("\n")[0], "write the file with `verl-pods-cero data <name>`"
+        raise OptionError("data_source", f"must be a column that can be read ({cause})", str(file), fix) from error
 
 
 def _parquet(file: Path) -> Iterable[object]:

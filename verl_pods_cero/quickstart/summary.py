@@ -24,7 +24,7 @@ def read(place: Path) -> tuple[Curve, Log]:
         ValueError: there is no run, it has no log, or its log has no validation.
     """
     run = find_runs([str(place)])[0]
-    if not run.log.records:
+    if not len(run.log.steps):
         raise ValueError(f"{run.path} holds no log of verl's file logger. Fix: leave file in trainer.logger.")
     found = curve([run], Measure())
     if found is None:

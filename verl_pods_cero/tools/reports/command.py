@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import math
 import re
 import sys
@@ -56,13 +57,18 @@ def _run(args: argparse.Namespace) -> None:
     from verl_pods_cero.tools.reports.results import results
     from verl_pods_cero.tools.reports.runs import find_runs, no_logs
 
+    if isinstance(sys.stdout, io.TextIOWrapper):  # names of files and metrics may be no text
+        sys.stdout.reconfigure(errors="backslashreplace")
     _check_options(args)
     runs = find_runs(args.runs)
-    if others := no_logs(args.runs):
-        print(f"note: left out, as they are no logs of verl's file logger: {some(others, 3)}", file=sys.stderr)
+    left_out = (
+        [f"left out, as they are no logs of verl's file logger: {some(o, 3)}"] if (o := no_logs(args.runs)) else []
+    )
+    for note in left_out:
+        print(f"note: {note}", file=sys.stderr)
     groups = group_runs(runs)
     measure = choose_measure(runs, args.metric)
-    parts = sections(groups, measure, args.baseline, args.target)
+    parts = sections(groups, measure, args.baseline, args.target, left_out)
     figures = _figures(args.figures, parts, overwrite=args.overwrite)
     terminal.show(parts)
     made = f"Made by verl-pods-cero {__version__}, {time.strftime('%Y-%m-%d %H:%M:%S %z')}."
@@ -73,7 +79,7 @@ def _run(args: argparse.Namespace) -> None:
         texts[args.curves] = csv_files.curves_csv(results(groups, measure), measure)
     for path, text in texts.items():
         with written_whole(path) as temporary:
-            temporary.write_text(text, encoding="utf-8")
+            temporary.write_text(text, encoding="utf-8", errors="backslashreplace")
         print(f"wrote {path}")
 
 

@@ -10,12 +10,12 @@ import numpy as np
 
 from verl_pods_cero.tools.reports import trace_figures
 from verl_pods_cero.tools.reports.accuracy import Curve, Measure, curves, describe_measure
-from verl_pods_cero.tools.reports.baselines import choose_baseline, describe_baseline
 from verl_pods_cero.tools.reports.drawing import Image, Places
 from verl_pods_cero.tools.reports.equal_amounts import HELD_EQUAL, equal_amounts
 from verl_pods_cero.tools.reports.figures import accuracy_figure, ratios_figure, shares_figure, sweep_figure
 from verl_pods_cero.tools.reports.groups import Group
 from verl_pods_cero.tools.reports.milestones import FEWEST_SEEDS, milestones, target
+from verl_pods_cero.tools.reports.reference_group import choose_baseline, describe_baseline
 from verl_pods_cero.tools.reports.remarks import remarks, resumed
 from verl_pods_cero.tools.reports.results import Result, results
 from verl_pods_cero.tools.reports.runs import FAILED
@@ -61,7 +61,11 @@ class Section:
 
 
 def sections(
-    groups: Sequence[Group], measure: Measure, named: str | None = None, goal: float | None = None
+    groups: Sequence[Group],
+    measure: Measure,
+    named: str | None = None,
+    goal: float | None = None,
+    notes: Sequence[str] = (),
 ) -> list[Section]:
     """Return the sections of a report.
 
@@ -70,6 +74,7 @@ def sections(
         measure: what accuracy is.
         named: the group that the others are compared with, where the user names one.
         goal: the accuracy to reach; the baseline's best where it is None.
+        notes: on what was left out before.
 
     Raises:
         OptionError: no group has that name, or it has no records.
@@ -79,6 +84,7 @@ def sections(
     lines = curves(drawn, measure)
     baseline = choose_baseline(groups, lines, named)
     found = results(groups, measure)
+    missing = [*remarks(groups, measure, lines), *(f"{note[0].upper()}{note[1:]}." for note in notes)]
     return [
         _runs(groups, found, lines, measure, describe_baseline(baseline, lines, chosen=named is not None)),
         *_sweeps(found, places),
@@ -89,7 +95,7 @@ def sections(
         *_equal_amounts(lines, baseline),
         _time(drawn),
         *_traces(drawn, places),
-        Section("What is missing", remarks(groups, measure, lines) or ["Nothing that this report looks for."]),
+        Section("What is missing", missing or ["Nothing that this report looks for."]),
     ]
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from verl_pods_cero.tools.reports.log_files import Floats
+from verl_pods_cero.core.arrays import Floats
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -30,6 +30,7 @@ _STYLE: Any = {
     "font.size": 9,
     "grid.alpha": 0.3,
     "legend.frameon": False,
+    "text.parse_math": False,  # names of groups hold $
     # the same figure is the same file
     "svg.hashsalt": "verl-pods-cero",
 }

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from verl_pods_cero.core.arrays import Floats
 from verl_pods_cero.tools.reports.accuracy import Curve
-from verl_pods_cero.tools.reports.log_files import Floats
 from verl_pods_cero.tools.reports.milestones import shared_seeds
 
 HELD_EQUAL = ("rollouts", "training_s", "wall_s")

@@ -33,15 +33,19 @@ class Group:
     runs: tuple[Run, ...]
 
     @cached_property
+    def logged(self) -> tuple[Run, ...]:
+        """The runs with records: one that was refused before it started has none."""
+        return tuple(run for run in self.runs if len(run.log.steps))
+
+    @cached_property
     def drawn(self) -> tuple[Run, ...]:
         """The runs that figures and means are made of: those with records that came as far as the others.
 
         Left out are failed ones beside others, incomplete ones beside finished ones, and other unfinished ones whose
         last validation is before half of the latest: means are taken at the validations that all runs had.
         """
-        logged = tuple(run for run in self.runs if run.log.records)
-        short = (FAILED, INCOMPLETE) if any(run.status == FINISHED for run in logged) else (FAILED,)
-        runs = tuple(run for run in logged if run.status not in short) or logged
+        short = (FAILED, INCOMPLETE) if any(run.status == FINISHED for run in self.logged) else (FAILED,)
+        runs = tuple(run for run in self.logged if run.status not in short) or self.logged
         latest = max((_last(run.log) for run in runs), default=0)
         return tuple(run for run in runs if run.status == FINISHED or 2 * _last(run.log) >= latest)
 
@@ -62,13 +66,12 @@ def group_runs(runs: Sequence[Run]) -> list[Group]:
 
 def _last(log: Log) -> int:
     """Return the step of the last validation of a log with records, or its last step where it has none."""
-    return next((record.step for record in reversed(log.records) if record.is_validation), log.records[-1].step)
+    return int((log.validations if len(log.validations) else log.steps)[-1])
 
 
 def _is_plain(log: Log) -> bool:
-    counted = (record.values for record in log.records if GENERATED in record.values and KEPT in record.values)
     ours = {name for name in log.names if name.startswith(("pods/", "cero/"))}
-    return ours <= {GENERATED, KEPT} and all(values[KEPT] >= values[GENERATED] for values in counted)
+    return ours <= {GENERATED, KEPT} and not (log.column(KEPT) < log.column(GENERATED)).any()
 
 
 def seeds_of(run: Run) -> dict[str, str]:
@@ -114,7 +117,8 @@ def _names(groups: list[list[Run]]) -> list[str]:
         root = os.path.commonpath([str(Path(place).parent) for place in places])
         for number, place in zip(unclear, places, strict=True):
             names[number] = f"{names[number]} ({os.path.relpath(place, root)})"
-    return _numbered(names)
+    # a name of a file that is no UTF-8 can be neither written nor drawn
+    return _numbered([name.encode(errors="backslashreplace").decode() for name in names])
 
 
 def _name(run: Run, overrides: str) -> str:

@@ -6,18 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from verl_pods_cero.core.arrays import Floats, Ints, Mask
 from verl_pods_cero.tools.reports.accuracy import Curve
 from verl_pods_cero.tools.reports.groups import seeds_of
-from verl_pods_cero.tools.reports.log_files import Floats
 from verl_pods_cero.tools.reports.quantities import AXES
 from verl_pods_cero.tools.reports.spread import CONFIDENCE
 
 RESAMPLES = 2000
 FEWEST_SEEDS = 3
-
-Indices = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -91,7 +88,10 @@ def _ratio(base: Curve, curve: Curve, axis: str, goal: float | None) -> Ratio | 
         return None
     low = high = float("nan")
     if min(len(base.runs), len(curve.runs)) >= FEWEST_SEEDS:
-        ratios = _ratios(base, curve, axis, goal, *_draws(base, curve))
+        # long curves a few draws at a time: a draw copies both
+        pieces = 1 + RESAMPLES * (base.values.size + curve.values.size) // 2**20
+        drawn = zip(*(np.array_split(seeds, min(pieces, RESAMPLES)) for seeds in _draws(base, curve)), strict=True)
+        ratios = np.concatenate([_ratios(base, curve, axis, goal, *seeds) for seeds in drawn])
         # A draw in which neither side gets there says nothing: it counts against both ends.
         low = _quantile(np.nan_to_num(ratios, nan=0.0, posinf=np.inf), (1 - CONFIDENCE) / 2)
         high = _quantile(np.nan_to_num(ratios, nan=np.inf, posinf=np.inf), (1 + CONFIDENCE) / 2)
@@ -102,7 +102,7 @@ def _quantile(values: Floats, share: float) -> float:
     return float(np.quantile(values, share, method="inverted_cdf"))  # some are infinite: no interpolation
 
 
-def _ratios(base: Curve, curve: Curve, axis: str, goal: float | None, base_seeds: Indices, seeds: Indices) -> Floats:
+def _ratios(base: Curve, curve: Curve, axis: str, goal: float | None, base_seeds: Ints, seeds: Ints) -> Floats:
     """Return the ratio in each of R draws of seeds, shapes (R, S): 0 or infinite where one side does not get there."""
     base_means = base.values[base_seeds].mean(axis=1)
     goals = base_means.max(axis=1, keepdims=True) if goal is None else goal
@@ -113,13 +113,13 @@ def _ratios(base: Curve, curve: Curve, axis: str, goal: float | None, base_seeds
     return np.where((base_spent == 0) & (spent == 0), 1.0, ratios)
 
 
-def _first(spent: Floats, reached: npt.NDArray[np.bool_]) -> Floats:
+def _first(spent: Floats, reached: Mask) -> Floats:
     """Return what was spent at the first true entry of each row, infinity without one."""
     first = np.take_along_axis(spent, reached.argmax(axis=1)[:, None], axis=1)[:, 0]
     return np.where(reached.any(axis=1), first, np.inf)
 
 
-def _draws(base: Curve, curve: Curve) -> tuple[Indices, Indices]:
+def _draws(base: Curve, curve: Curve) -> tuple[Ints, Ints]:
     """Draw seeds with replacement: the same for both sides where they have the same seeds."""
     rng = np.random.default_rng(0)
     drawn = rng.integers(len(base.runs), size=(RESAMPLES, len(base.runs)))
@@ -129,13 +129,13 @@ def _draws(base: Curve, curve: Curve) -> tuple[Indices, Indices]:
     return drawn, rng.integers(len(curve.runs), size=(RESAMPLES, len(curve.runs)))
 
 
-def paired(base: Curve, curve: Curve) -> Indices | None:
+def paired(base: Curve, curve: Curve) -> Ints | None:
     """Return the position in `curve` of each seed of `base`, or None unless both have the same seeds, once each."""
     ours, theirs = shared_seeds(base, curve)
     return theirs if len(ours) == len(base.runs) == len(curve.runs) else None
 
 
-def shared_seeds(base: Curve, curve: Curve) -> tuple[Indices, Indices]:
+def shared_seeds(base: Curve, curve: Curve) -> tuple[Ints, Ints]:
     """Return the positions, in each of two curves, of the seeds that both have once, in the order of the first."""
     ours, theirs = ([seeds_of(run) for run in one.runs] for one in (base, curve))
     names = sorted(set.intersection(*(set(seeds) for seeds in (*ours, *theirs))))

@@ -35,11 +35,11 @@ def resumed(lines: Mapping[str, Curve]) -> list[str]:
 
 def _left_out(group: Group) -> list[str]:
     drawn = {id(run) for run in group.drawn}
-    paths = [run.log.path for run in group.runs if run.log.records and id(run) not in drawn]
+    paths = [run.log.path for run in group.logged if id(run) not in drawn]
     if not paths:
         return []
     why = "which did not finish, or came less than half as far as another"
-    return [f"{group.name} is shown without {len(paths)} of its {len(group.runs)} runs, {why} ({some(paths, 3)})."]
+    return [f"{group.name} is shown without {len(paths)} of its {len(group.logged)} runs, {why} ({some(paths, 3)})."]
 
 
 def _validations(group: Group, measure: Measure, lines: Mapping[str, Curve]) -> list[str]:
@@ -53,10 +53,11 @@ def _validations(group: Group, measure: Measure, lines: Mapping[str, Curve]) -> 
 
 
 def _of_run(run: Run) -> list[str]:
-    if not run.log.records and not run.log.remarks:
-        return ["has no log: verl's file logger writes <project>/<experiment>.jsonl below VERL_FILE_LOGGER_ROOT"]
+    if not len(run.log.steps) and not run.log.remarks:
+        where = "verl's file logger writes <project>/<experiment>.jsonl below VERL_FILE_LOGGER_ROOT"
+        return [*run.job.remarks, f"has no log: {where}; none is there before the first step"]
     spent = progress(run)
-    said = [*run.log.remarks, *spent.remarks]
-    if run.log.records and spent.rollouts_from.startswith("its options"):
+    said = [*run.log.remarks, *run.job.remarks, *spent.remarks]
+    if len(run.log.steps) and spent.rollouts_from.startswith("its options"):
         said.append(f"logs no rollouts; they are counted from {spent.rollouts_from}")
     return said

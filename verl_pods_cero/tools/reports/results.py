@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -12,7 +13,7 @@ from verl_pods_cero.tools.reports.groups import IN_NAME, Group, seeds_of
 from verl_pods_cero.tools.reports.quantities import progress
 from verl_pods_cero.tools.reports.runs import Run
 
-NAN = float("nan")
+NAN = math.nan
 
 
 @dataclass(frozen=True)
@@ -59,12 +60,10 @@ def result(run: Run, group: Group, measure: Measure) -> Result:
     spent = progress(run)
     values = measure.values(run.log)
     validated = np.flatnonzero(np.isfinite(values))
-    first, best, last = NAN, NAN, NAN
-    best_step = NAN
+    first = best = best_step = last = NAN
     if len(validated):
-        first, last = values[validated[0]], values[validated[-1]]
-        row = int(np.nanargmax(values))
-        best, best_step = values[row], spent.spent["step"][row]
+        row = np.nanargmax(values)
+        first, best, best_step, last = values[validated[0]], values[row], run.log.steps[row], values[validated[-1]]
     ends = {axis: float(amounts[-1]) if len(amounts) else NAN for axis, amounts in spent.spent.items()}
     return Result(
         run=run,
@@ -76,7 +75,7 @@ def result(run: Run, group: Group, measure: Measure) -> Result:
         best_step=float(best_step),
         last=float(last),
         rollouts=ends["rollouts"],
-        updated=NAN if spent.updated is None else spent.updated,
+        updated=spent.updated,
         tokens=ends["tokens"],
         training_s=ends["training_s"],
         wall_s=spent.wall_s,
@@ -86,7 +85,7 @@ def result(run: Run, group: Group, measure: Measure) -> Result:
 def _seed(run: Run, group: Group) -> str:
     """Return the values of the seeds that differ within a group, or of those that a single run was given."""
     own = seeds_of(run)
-    others = [seeds_of(other) for other in group.runs]
+    others = [seeds_of(other) for other in group.runs if other is run or other in group.logged]
     values = {value for name, value in own.items() if len({seeds.get(name) for seeds in others}) > 1}
     if len(others) == 1:
         given = {override.lstrip("+").partition("=")[0] for override in run.job.overrides}

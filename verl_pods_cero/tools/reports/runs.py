@@ -18,13 +18,14 @@ from verl_pods_cero.tools.reports.hydra_files import (
     read_job,
     run_folders,
 )
-from verl_pods_cero.tools.reports.log_files import Log, is_log, read_log
+from verl_pods_cero.tools.reports.log_files import Log, LogError, is_log, read_log, some
 
-FINISHED, FAILED, INCOMPLETE, OPEN_END = "finished", "failed", "incomplete", "end unknown"
-"""Statuses: reached its last step; ended by an error; has fewer steps than asked for; does not say how many it was."""
+FINISHED, FAILED, INCOMPLETE, OPEN_END, UNREADABLE = "finished", "failed", "incomplete", "end unknown", "unreadable"
+"""Statuses: reached its last step; ended by an error; has fewer steps than asked for; does not say how many it was; has
+no log that can be read."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Run:
     """One training run, or one simulated run.
 
@@ -36,6 +37,7 @@ class Run:
         detail: how far it came, and the error.
         given_name: the name on the command line, if it was given one.
         sweep: the multirun folder that it is a job of.
+        trouble: why its log cannot be read, if it cannot.
     """
 
     path: Path
@@ -45,27 +47,32 @@ class Run:
     detail: str = ""
     given_name: str | None = None
     sweep: Path | None = None
+    trouble: LogError | None = None
 
 
 def find_runs(arguments: Sequence[str]) -> list[Run]:
     """Find the runs of the command line: `[NAME=]PATH`, a path being a run folder, any folder above some, or a log.
 
+    A run whose log cannot be read is one of them, unless none has a log that can.
+
     Raises:
-        OptionError: there is no such path, or no run is at or below it.
+        OptionError: there is no such path, no run is at or below it, or no log can be read.
     """
     runs: dict[Path, Run] = {}
     for argument in arguments:
         name, path = _split(argument)
         for run in _runs_at(path):
             runs.setdefault(run.path.resolve(), replace(run, given_name=name))
+    troubles = [run.trouble for run in runs.values() if run.trouble is not None]
+    if len(troubles) == len(runs):
+        raise troubles[0]
     return list(runs.values())
 
 
 def no_logs(arguments: Sequence[str]) -> list[Path]:
-    """Return the `.jsonl` files of folders of logs that are no logs, and of which no run was made."""
+    """Return the `.jsonl` files below folders that are no logs, and of which no run was made."""
     folders = [path for _, path in map(_split, arguments) if path.is_dir()]
-    plain = [folder for folder in folders if not is_run_folder(folder) and not run_folders(folder)]
-    return [file for folder in plain for file in sorted(folder.rglob("*.jsonl")) if not is_log(file)]
+    return [file for folder in folders for file in _outside(folder, run_folders(folder)) if not is_log(file)]
 
 
 def _split(argument: str) -> tuple[str | None, Path]:
@@ -85,33 +92,55 @@ def _split(argument: str) -> tuple[str | None, Path]:
 
 
 def _runs_at(path: Path) -> list[Run]:
-    if path.is_file():
+    if not path.is_dir():
         return [run_of_log(path)]
     if is_run_folder(path):
         return [_with_status(_run_in(path))]
-    if folders := run_folders(path):
-        return _jobs(path, folders)
-    if logs := [log for log in sorted(path.rglob("*.jsonl")) if is_log(log)]:
-        return [run_of_log(log) for log in logs]
+    folders = run_folders(path)
+    if runs := _jobs(path, folders) + [run_of_log(log) for log in _outside(path, folders) if is_log(log)]:
+        return runs
     fix = "give a folder that Hydra made (outputs/..., multirun/...) or the logger's .jsonl file"
     raise OptionError("RUN", "must hold a run: a .hydra folder or a log of verl's file logger", str(path), fix)
+
+
+def _outside(folder: Path, runs: Sequence[Path]) -> list[Path]:
+    """Return the `.jsonl` files below a folder that are in none of the run folders below it."""
+    return [file for file in sorted(folder.rglob("*.jsonl")) if set(runs).isdisjoint(file.parents)]
 
 
 def run_of_log(log: Path) -> Run:
     """Return the run of a log, with the options of the run folder that it is in, if it is in one."""
     folder = log.parent.parent
-    job = read_job(folder) if is_run_folder(folder) else Job()
-    return _with_status(Run(log, read_log(log), job))
+    return _with_status(_read(Run(log, Log(log), read_job(folder) if is_run_folder(folder) else Job())))
 
 
 def _run_in(folder: Path) -> Run:
     job = read_job(folder)
-    log = folder / f"{job.config.get('trainer.project_name')}" / f"{job.config.get('trainer.experiment_name')}.jsonl"
-    logs = [log] if log.is_file() else [other for other in sorted(folder.rglob("*.jsonl")) if is_log(other)]
-    if len(logs) > 1:
+    named = folder / f"{job.config.get('trainer.project_name')}" / f"{job.config.get('trainer.experiment_name')}.jsonl"
+    logs = [file for file in sorted(folder.rglob("*.jsonl")) if file == named or is_log(file)]
+    run = Run(folder, Log(named if named in logs else logs[0] if logs else folder), job)
+    others = [log for log in logs if log != run.log.path]
+    if others and run.log.path != named:
         fix = f"give one of them: {', '.join(map(str, logs))}"
-        raise OptionError("RUN", "must hold one log of verl's file logger", str(folder), fix)
-    return Run(folder, read_log(logs[0]) if logs else Log(folder, ()), job)
+        return _in_trouble(
+            run, LogError(folder, f"it holds {len(logs)}, of which its options name none", "hold one", fix)
+        )
+    return _read(run, others) if logs else run
+
+
+def _read(run: Run, others: Sequence[Path] = ()) -> Run:
+    """Read the log of a run, beside which others lie that are left out."""
+    try:
+        log = read_log(run.log.path)
+    except LogError as error:
+        return _in_trouble(run, error)
+    more = (f"has other logs in its folder, which are left out: {some(others, 3)}",) if others else ()
+    return replace(run, log=replace(log, remarks=log.remarks + more))
+
+
+def _in_trouble(run: Run, trouble: LogError) -> Run:
+    said = f"is shown without numbers, as there is no log to read: {trouble.reason}"
+    return replace(run, log=Log(trouble.path, remarks=(said,)), trouble=trouble)
 
 
 def _jobs(above: Path, folders: Iterable[Path]) -> list[Run]:
@@ -141,19 +170,23 @@ def _sweep_of(folder: Path, above: Path) -> Path | None:
 
 def _with_status(run: Run, over: bool = False) -> Run:
     """Say how far a run came; `over`: a later job of its multirun has begun, so it has ended."""
-    steps = run.log.training[-1].step if run.log.training else 0
+    steps = int(run.log.training[-1]) if len(run.log.training) else 0
     asked = run.job.whole_number("trainer.total_training_steps")
     reached = f"{steps} of {asked} steps" if asked else f"{steps} step{'s' * (steps != 1)}"
     if asked and (steps >= asked or _allocation_ended(run, asked)):
         return replace(run, status=FINISHED, detail=reached)
-    if not run.log.records:
-        reached = "no steps logged"
+    if not len(run.log.steps):
+        reached = "no steps logged" if run.trouble is None else run.trouble.reason
     error = last_traceback(run.path) if run.path.is_dir() else None
     if error is not None or over:
         error = error or last_error_record(run.path) or "its job log says no error"
         return replace(run, status=FAILED, detail=f"{reached}: {error}")
-    if asked or not run.log.records:
-        return replace(run, status=INCOMPLETE, detail=f"{reached}: running or stopped, last written {_written(run)}")
+    if run.trouble is not None:
+        return replace(run, status=UNREADABLE, detail=reached)
+    if asked or not len(run.log.steps):
+        # a run that was refused before it started leaves its folder, and says so nowhere in it
+        stage = "starting, or refused before it started" if run.log.path.is_dir() else "running or stopped"
+        return replace(run, status=INCOMPLETE, detail=f"{reached}: {stage}, last written {_written(run)}")
     return replace(run, detail=reached)
 
 
@@ -163,14 +196,14 @@ def _written(run: Run) -> str:
 
 def _allocation_ended(run: Run, asked: int) -> bool:
     """Whether an allocator ended the run before its last step, as it may: its budget or its rounds are used up."""
-    if not run.log.training:
+    if not len(run.log.training):
         return False
-    values = run.log.training[-1].values
+    last = run.log.steps == run.log.training[-1]
+    left, ended = (run.log.column(name)[last].item() for name in ("cero/budget_left", "cero/round"))
     rounds = run.job.whole_number("pods_cero.allocator.rounds")
     if rounds is None and run.job.config.get("pods_cero.allocator.schedule") == "round":
         rounds = asked
-    spent = values.get("cero/budget_left", 1.0) <= 0
-    return spent or (rounds is not None and values.get("cero/round", 0.0) >= rounds)
+    return left <= 0 or (rounds is not None and ended >= rounds)  # NaN, where it is not logged, is neither
 
 
 SEED_IN_NAME = re.compile(r"(?:[-_./ ]|(?<![A-Za-z0-9]))seed[-_=]?(\d+)", re.IGNORECASE)

@@ -8,7 +8,7 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
+from verl_pods_cero.core.arrays import Floats
 
 CONFIDENCE = 0.95
 

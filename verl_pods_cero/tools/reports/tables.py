@@ -9,10 +9,10 @@ from pathlib import Path
 
 import numpy as np
 
+from verl_pods_cero.core.arrays import Floats
 from verl_pods_cero.tools.reports.accuracy import Curve
 from verl_pods_cero.tools.reports.equal_amounts import EqualAmounts
 from verl_pods_cero.tools.reports.groups import Group, own_overrides
-from verl_pods_cero.tools.reports.log_files import Floats
 from verl_pods_cero.tools.reports.milestones import Milestone, Ratio
 from verl_pods_cero.tools.reports.quantities import AXES
 from verl_pods_cero.tools.reports.results import Result

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from verl_pods_cero.core.arrays import Floats
 from verl_pods_cero.tools.reports.groups import Group
-from verl_pods_cero.tools.reports.log_files import Floats, Log
+from verl_pods_cero.tools.reports.log_files import Log
 from verl_pods_cero.tools.reports.spread import half_width
 
 POINTS = 40

@@ -8,7 +8,6 @@ import math
 import re
 import sys
 import time
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -88,13 +87,13 @@ def _check_options(args: argparse.Namespace) -> None:
 
     if args.target is not None and not math.isfinite(args.target):
         raise OptionError("--target", "must be a finite number", args.target, "give it on the scale of the accuracies")
-    outputs = {
-        "--out": (args.out, page.GENERATOR),
-        "--csv": (args.csv, ",".join(csv_files.RUN_HEADER)),
-        "--curves": (args.curves, ",".join(csv_files.CURVE_HEADER)),
-    }
+    outputs = (
+        ("--out", args.out, page.GENERATOR),
+        ("--csv", args.csv, ",".join(csv_files.RUN_HEADER)),
+        ("--curves", args.curves, ",".join(csv_files.CURVE_HEADER)),
+    )
     taken: dict[Path, str] = {}
-    for option, (path, mark) in outputs.items():
+    for option, path, mark in outputs:
         if path is None:
             continue
         if (other := taken.setdefault(path.resolve(), option)) != option:
@@ -105,6 +104,7 @@ def _check_options(args: argparse.Namespace) -> None:
 def _figures(folder: Path | None, parts: Sequence[Section], *, overwrite: bool) -> dict[Path, str]:
     """Return the files of `--figures`, named by their headings, in a folder that is made if it is missing."""
     from verl_pods_cero.tools.reports.drawing import CREATOR
+    from verl_pods_cero.tools.reports.groups import numbered
 
     if folder is None:
         return {}
@@ -112,14 +112,9 @@ def _figures(folder: Path | None, parts: Sequence[Section], *, overwrite: bool) 
         raise OptionError(
             "--figures", "must be a folder, or a new one in a folder that exists", str(folder), "name another"
         )
-    files: dict[Path, str] = {}
-    seen: Counter[str] = Counter()
-    for part in parts:
-        stem = re.sub("[^a-z0-9]+", "-", part.heading.lower())[-80:].strip("-")
-        for image in part.images:
-            seen[stem] += 1
-            name = stem if seen[stem] == 1 else f"{stem}-{seen[stem]}"
-            files[folder / f"{name}.svg"] = image.svg.decode()
+    images = [(part.heading, image) for part in parts for image in part.images]
+    stems = numbered((re.sub("[^a-z0-9]+", "-", heading.lower())[-80:].strip("-") for heading, _ in images), "-")
+    files = {folder / f"{stem}.svg": image.svg.decode() for stem, (_, image) in zip(stems, images, strict=True)}
     if folder.exists():
         for path in files:
             _check_output(path, "--figures", CREATOR, overwrite=overwrite)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
-from verl_pods_cero.tools.reports import trace_figures
 from verl_pods_cero.tools.reports.accuracy import Curve, Measure, curves, describe_measure
 from verl_pods_cero.tools.reports.drawing import Image, Places
 from verl_pods_cero.tools.reports.equal_amounts import HELD_EQUAL, equal_amounts
@@ -29,6 +28,7 @@ from verl_pods_cero.tools.reports.tables import (
     sweep_table,
 )
 from verl_pods_cero.tools.reports.time_shares import seconds_a_step
+from verl_pods_cero.tools.reports.trace_figures import STEP_FIGURES
 
 SPREAD = (
     "A line is the mean over the seeds of a group; bands and ± are the 95 % confidence interval of that mean "
@@ -67,12 +67,12 @@ def sections(
     goal: float | None = None,
     notes: Sequence[str] = (),
 ) -> list[Section]:
-    """Return the sections of a report.
+    """Return the sections of a report on groups, in its order.
 
     Args:
-        groups: of runs, in the order of the report.
+        groups: of runs.
         measure: what accuracy is.
-        named: the group that the others are compared with, where the user names one.
+        named: of `--baseline`.
         goal: the accuracy to reach; the baseline's best where it is None.
         notes: on what was left out before.
 
@@ -94,7 +94,7 @@ def sections(
         else Section("Validation accuracy", [NO_VALIDATION]),
         *_equal_amounts(lines, baseline),
         _time(drawn),
-        *_traces(drawn, places),
+        *_steps(drawn, places),
         Section("What is missing", missing or ["Nothing that this report looks for."]),
     ]
 
@@ -167,37 +167,16 @@ def _time(drawn: Sequence[Group]) -> Section:
     return Section("Where the time went", _absent(drawn, shares), images=[shares_figure(shares)])
 
 
-_Draw = Callable[[Sequence[Group], Places], Image | None]
-
-_TRACES: Sequence[tuple[str, _Draw, tuple[str, ...], str]] = (
-    (
-        "Effective prompt ratio",
-        trace_figures.effective_prompts_figure,
-        ("cero/effective_prompt_ratio", "pods/zero_variance_fraction"),
-        "The share of prompts with both successes and failures: of the round closed last "
-        "(cero/effective_prompt_ratio), or with the filter alone of the step (1 - pods/all_pass_fraction - "
-        "pods/all_fail_fraction; where scorers report no acc, 1 - pods/zero_variance_fraction).",
-    ),
-    (
-        "Response length",
-        trace_figures.response_length_figure,
-        ("response_length/mean", "pods/response_length_kept"),
-        "",
-    ),
-    ("Exposures", trace_figures.exposures_figure, ("cero/exposures_p50",), ""),
-    ("Calibration", trace_figures.calibration_figure, ("cero/calibration_mae", "cero/calibration_brier"), ""),
-)
-
-
-def _traces(drawn: Sequence[Group], places: Places) -> list[Section]:
+def _steps(drawn: Sequence[Group], places: Places) -> list[Section]:
     made = []
-    for heading, draw, names, definition in _TRACES:
-        figure = draw(drawn, places)
-        having = [group.name for group in drawn if any(name in run.log.names for run in group.drawn for name in names)]
+    for one in STEP_FIGURES:
+        figure = one.draw(drawn, places)
+        having = [g.name for g in drawn if any(not run.log.names.isdisjoint(one.names) for run in g.drawn)]
         if figure is None:
-            made.append(Section(heading, [f"No log has {' or '.join(names)}."]))
+            made.append(Section(one.heading, [f"No log has {' or '.join(one.names)}."]))
         else:
-            made.append(Section(heading, [*filter(None, [definition]), *_absent(drawn, having)], images=[figure]))
+            said = [*filter(None, [one.definition]), *_absent(drawn, having)]
+            made.append(Section(one.heading, said, images=[figure]))
     return made
 
 

@@ -20,18 +20,11 @@ CURVE_HEADER = (*_RUN, *AXES, "accuracy")
 
 def runs_csv(found: Sequence[Result]) -> str:
     """Return a row a run; what is not known is empty."""
-    return _write(
-        RUN_HEADER,
-        (
-            [
-                *_identity(one),
-                one.run.detail,
-                " ".join(one.run.job.overrides),
-                *(_cell(getattr(one, n)) for n in _NUMBERS),
-            ]
-            for one in found
-        ),
+    rows = (
+        [*_identity(one), one.run.detail, " ".join(one.run.job.overrides), *(_cell(getattr(one, n)) for n in _NUMBERS)]
+        for one in found
     )
+    return _write(RUN_HEADER, rows)
 
 
 def curves_csv(found: Sequence[Result], measure: Measure) -> str:
@@ -39,10 +32,8 @@ def curves_csv(found: Sequence[Result], measure: Measure) -> str:
     rows = []
     for one in found:
         values, spent = measure.values(one.run.log), progress(one.run).spent
-        rows += [
-            [*_identity(one), *(_cell(spent[axis][row]) for axis in AXES), _cell(values[row])]
-            for row in np.flatnonzero(np.isfinite(values))
-        ]
+        amounts = zip(*(spent[axis] for axis in AXES), values, strict=True)
+        rows += [[*_identity(one), *map(_cell, row)] for row in amounts if np.isfinite(row[-1])]
     return _write(CURVE_HEADER, rows)
 
 
@@ -56,7 +47,5 @@ def _cell(value: float) -> str:
 
 def _write(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(header)
-    writer.writerows(rows)
+    csv.writer(text, lineterminator="\n").writerows([header, *rows])
     return text.getvalue()

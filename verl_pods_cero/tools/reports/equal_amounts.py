@@ -41,14 +41,9 @@ def equal_amounts(curves: Mapping[str, Curve], baseline: str, axis: str) -> Equa
 
     A seed's accuracy at an amount lies on the straight line between its validations before and after it.
 
-    Args:
-        curves: of the groups.
-        baseline: the name of one of them.
-        axis: one of `HELD_EQUAL`.
-
     Returns:
-        None unless the baseline and another group logged the axis and were validated after they had spent some of it.
-        Groups that did not, or were not, are left out.
+        None unless the baseline and another group logged the axis (one of `HELD_EQUAL`) and were validated after they
+        had spent some of it. Groups that did not, or were not, are left out.
     """
     known = {name: curve for name, curve in curves.items() if curve.knows(axis) and _shortest(curve, axis) > 0}
     if baseline not in known or len(known) < 2:

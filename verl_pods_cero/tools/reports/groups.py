@@ -60,8 +60,18 @@ def group_runs(runs: Sequence[Run]) -> list[Group]:
     members: dict[Hashable, list[Run]] = {}
     for run in runs:
         members.setdefault(_identity(run), []).append(run)
-    names = _names(list(members.values()))
-    return [Group(name, tuple(group)) for name, group in zip(names, members.values(), strict=True)]
+    own = own_overrides([group[0] for group in members.values()])
+    names = [_name(group[0], overrides) for group, overrides in zip(members.values(), own, strict=True)]
+    stems = Counter(names)
+    unclear = {
+        number: Path(without_seed(str(run.path))).absolute()
+        for number, (name, (run, *_)) in enumerate(zip(names, members.values(), strict=True))
+        if stems[name] > 1 and run.given_name is None
+    }
+    for number, place in unclear.items():
+        root = os.path.commonpath([other.parent for other in unclear.values()])
+        names[number] = f"{names[number]} ({os.path.relpath(place, root)})"
+    return [Group(name, tuple(group)) for name, group in zip(numbered(names), members.values(), strict=True)]
 
 
 def _last(log: Log) -> int:
@@ -89,13 +99,8 @@ def _identity(run: Run) -> Hashable:
     if run.given_name is not None:
         return run.given_name
     if run.job.config:
-        return tuple(
-            sorted(
-                (name, without_seed(repr(value)))
-                for name, value in run.job.config.items()
-                if not _is_seed(name) and name not in _PLACES
-            )
-        )
+        options = {name: value for name, value in run.job.config.items() if not _is_seed(name) and name not in _PLACES}
+        return tuple(sorted((name, without_seed(repr(value))) for name, value in options.items()))
     return without_seed(str(run.path.with_suffix("")))
 
 
@@ -104,21 +109,6 @@ def own_overrides(runs: Sequence[Run], seeds: bool = False) -> list[str]:
     sets = [frozenset(run.job.overrides) for run in runs if run.job.overrides]
     shared = frozenset.intersection(*sets) if len(sets) > 1 else frozenset[str]()
     return [short_overrides([one for one in run.job.overrides if one not in shared], seeds) for run in runs]
-
-
-def _names(groups: list[list[Run]]) -> list[str]:
-    """Name groups by what was given, else by experiment and the overrides that tell them apart."""
-    own = own_overrides([group[0] for group in groups])
-    names = [_name(group[0], overrides) for group, overrides in zip(groups, own, strict=True)]
-    stems = Counter(names)
-    unclear = [number for number, name in enumerate(names) if stems[name] > 1 and groups[number][0].given_name is None]
-    if unclear:
-        places = [str(Path(without_seed(str(groups[number][0].path))).absolute()) for number in unclear]
-        root = os.path.commonpath([str(Path(place).parent) for place in places])
-        for number, place in zip(unclear, places, strict=True):
-            names[number] = f"{names[number]} ({os.path.relpath(place, root)})"
-    # a name of a file that is no UTF-8 can be neither written nor drawn
-    return _numbered([name.encode(errors="backslashreplace").decode() for name in names])
 
 
 def _name(run: Run, overrides: str) -> str:
@@ -148,10 +138,15 @@ def short_overrides(overrides: Iterable[str], seeds: bool = False) -> str:
     return " ".join(words)
 
 
-def _numbered(names: list[str]) -> list[str]:
+def numbered(names: Iterable[str], mark: str = " #") -> list[str]:
+    """Make names unique, and writable: a name of a file that is no UTF-8 can be neither written nor drawn.
+
+    >>> numbered(["a", "b", "a"])
+    ['a', 'b', 'a #2']
+    """
     seen: Counter[str] = Counter()
     unique = []
     for name in names:
         seen[name] += 1
-        unique.append(name if seen[name] == 1 else f"{name} #{seen[name]}")
-    return unique
+        unique.append(name if seen[name] == 1 else f"{name}{mark}{seen[name]}")
+    return [name.encode(errors="backslashreplace").decode() for name in unique]

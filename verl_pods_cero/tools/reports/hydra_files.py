@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -74,14 +75,10 @@ def last_traceback(folder: Path) -> str | None:
     """
     for lines in _job_logs(folder):
         starts = [number for number, line in enumerate(lines) if _TRACEBACK in line]
-        if not starts:
-            continue
-        block = []
-        for line in lines[starts[-1] :]:
-            if _RECORD.match(line) and _TRACEBACK not in line:
-                break
-            block.append(line.strip())
-        return _shortened(next(line for line in reversed(block) if line))
+        if starts:
+            first, *others = lines[starts[-1] :]
+            block = takewhile(lambda line: not _RECORD.match(line), others)
+            return _shortened([first, *filter(str.strip, block)][-1].strip())
     return None
 
 

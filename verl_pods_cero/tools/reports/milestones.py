@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -61,10 +62,7 @@ def target(baseline: Curve) -> float:
 def milestones(curves: Mapping[str, Curve], baseline: str, goal: float | None = None) -> list[Milestone]:
     """Return the milestone of every group; the baseline's is among them, without ratios.
 
-    Args:
-        curves: of the groups.
-        baseline: name of the group to compare with.
-        goal: the accuracy to reach; the baseline's best, in each draw of seeds its own, where it is None.
+    The goal is an accuracy, or where it is None the baseline's best, in each draw of seeds its own.
     """
     base = curves[baseline]
     least = target(base) if goal is None else goal
@@ -83,23 +81,21 @@ def _ratio(base: Curve, curve: Curve, axis: str, goal: float | None) -> Ratio | 
     everyone = np.arange(len(base.runs))[None], np.arange(len(curve.runs))[None]
     value = float(_ratios(base, curve, axis, goal, *everyone)[0])
     if np.isinf(value) and goal is not None and base.mean.max() < goal:
-        return Ratio(value, float("nan"), float("nan"))
+        return Ratio(value, math.nan, math.nan)
     if not np.isfinite(value):
         return None
-    low = high = float("nan")
+    low = high = math.nan
     if min(len(base.runs), len(curve.runs)) >= FEWEST_SEEDS:
         # long curves a few draws at a time: a draw copies both
         pieces = 1 + RESAMPLES * (base.values.size + curve.values.size) // 2**20
         drawn = zip(*(np.array_split(seeds, min(pieces, RESAMPLES)) for seeds in _draws(base, curve)), strict=True)
         ratios = np.concatenate([_ratios(base, curve, axis, goal, *seeds) for seeds in drawn])
         # A draw in which neither side gets there says nothing: it counts against both ends.
-        low = _quantile(np.nan_to_num(ratios, nan=0.0, posinf=np.inf), (1 - CONFIDENCE) / 2)
-        high = _quantile(np.nan_to_num(ratios, nan=np.inf, posinf=np.inf), (1 + CONFIDENCE) / 2)
+        low, high = (
+            float(np.quantile(np.where(np.isnan(ratios), unsaid, ratios), share, method="inverted_cdf"))
+            for unsaid, share in ((0.0, (1 - CONFIDENCE) / 2), (np.inf, (1 + CONFIDENCE) / 2))
+        )  # some are infinite: no interpolation
     return Ratio(value, low, high)
-
-
-def _quantile(values: Floats, share: float) -> float:
-    return float(np.quantile(values, share, method="inverted_cdf"))  # some are infinite: no interpolation
 
 
 def _ratios(base: Curve, curve: Curve, axis: str, goal: float | None, base_seeds: Ints, seeds: Ints) -> Floats:
@@ -115,16 +111,14 @@ def _ratios(base: Curve, curve: Curve, axis: str, goal: float | None, base_seeds
 
 def _first(spent: Floats, reached: Mask) -> Floats:
     """Return what was spent at the first true entry of each row, infinity without one."""
-    first = np.take_along_axis(spent, reached.argmax(axis=1)[:, None], axis=1)[:, 0]
-    return np.where(reached.any(axis=1), first, np.inf)
+    return np.where(reached.any(axis=1), spent[np.arange(len(spent)), reached.argmax(axis=1)], np.inf)
 
 
 def _draws(base: Curve, curve: Curve) -> tuple[Ints, Ints]:
     """Draw seeds with replacement: the same for both sides where they have the same seeds."""
     rng = np.random.default_rng(0)
     drawn = rng.integers(len(base.runs), size=(RESAMPLES, len(base.runs)))
-    pairs = paired(base, curve)
-    if pairs is not None:
+    if (pairs := paired(base, curve)) is not None:
         return drawn, pairs[drawn]
     return drawn, rng.integers(len(curve.runs), size=(RESAMPLES, len(curve.runs)))
 

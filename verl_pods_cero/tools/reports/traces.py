@@ -15,8 +15,8 @@ from verl_pods_cero.tools.reports.spread import half_width
 POINTS = 40
 """Most points of a line: a run of more steps is averaged over stretches of them."""
 
-Series = tuple[Floats, Floats]
-"""Steps and values."""
+Reader = Callable[[Log], tuple[Floats, Floats]]
+"""Gives the steps and the values of a metric."""
 
 
 @dataclass(frozen=True)
@@ -38,12 +38,12 @@ class Trace:
     stretch: int
 
 
-def logged(name: str) -> Callable[[Log], Series]:
+def logged(name: str) -> Reader:
     """Return a reader of one metric."""
     return lambda log: log.series(name)
 
 
-def effective_prompt_ratio(log: Log) -> Series:
+def effective_prompt_ratio(log: Log) -> tuple[Floats, Floats]:
     """Return the share of prompts with both successes and failures.
 
     An allocator logs it of each round. With the filter alone it follows from the prompts whose rollouts all
@@ -59,27 +59,25 @@ def effective_prompt_ratio(log: Log) -> Series:
     return steps, 1.0 - equal
 
 
-def trace(group: Group, read: Callable[[Log], Series]) -> Trace | None:
+def trace(group: Group, read: Reader) -> Trace | None:
     """Return the line of a group over the steps that all its seeds have, or None if none logged the metric."""
     series = [(steps, values) for steps, values in (read(run.log) for run in group.drawn) if len(steps)]
     if not series:
         return None
-    first = min(steps[0] for steps, _ in series)
-    last = min(steps[-1] for steps, _ in series)
+    first, last = min(steps[0] for steps, _ in series), min(steps[-1] for steps, _ in series)
     stretch = max(1, int(np.ceil((last - first + 1) / POINTS)))
     edges = np.arange(first, last + stretch, stretch)
     rows = np.array([_stretches(steps, values, edges, last) for steps, values in series])
     here = ~np.isnan(rows).any(axis=0)
     if not here.any():
         return None
-    middles = np.minimum(edges + (stretch - 1) / 2, last)
-    rows = rows[:, here]
-    return Trace(group.name, middles[here], rows.mean(axis=0), half_width(rows), stretch)
+    middles, rows = np.minimum(edges + (stretch - 1) / 2, last)[here], rows[:, here]
+    return Trace(group.name, middles, rows.mean(axis=0), half_width(rows), stretch)
 
 
-def traces(groups: Iterable[Group], read: Callable[[Log], Series]) -> list[Trace]:
-    """Return the lines of the groups that logged a metric."""
-    return [line for line in (trace(group, read) for group in groups) if line is not None]
+def traces(groups: Iterable[Group], read: Reader | None) -> list[Trace]:
+    """Return the lines of the groups that logged a metric; of none where there is nothing to read."""
+    return [line for group in groups if read is not None and (line := trace(group, read)) is not None]
 
 
 def _stretches(steps: Floats, values: Floats, edges: Floats, last: float) -> Floats:

@@ -60,11 +60,8 @@ def _run(args: argparse.Namespace) -> None:
         sys.stdout.reconfigure(errors="backslashreplace")
     _check_options(args)
     runs = find_runs(args.runs)
-    left_out = (
-        [f"left out, as they are no logs of verl's file logger: {some(o, 3)}"] if (o := no_logs(args.runs)) else []
-    )
-    for note in left_out:
-        print(f"note: {note}", file=sys.stderr)
+    if left_out := no_logs(args.runs):
+        print(f"note: left out, as they are no logs of verl's file logger: {some(left_out, 3)}", file=sys.stderr)
     groups = group_runs(runs)
     measure = choose_measure(runs, args.metric)
     parts = sections(groups, measure, args.baseline, args.target, left_out)

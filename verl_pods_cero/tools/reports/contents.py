@@ -13,6 +13,7 @@ from verl_pods_cero.tools.reports.drawing import Image, Places
 from verl_pods_cero.tools.reports.equal_amounts import HELD_EQUAL, equal_amounts
 from verl_pods_cero.tools.reports.figures import accuracy_figure, ratios_figure, shares_figure, sweep_figure
 from verl_pods_cero.tools.reports.groups import Group
+from verl_pods_cero.tools.reports.log_files import some
 from verl_pods_cero.tools.reports.milestones import FEWEST_SEEDS, milestones, target
 from verl_pods_cero.tools.reports.reference_group import choose_baseline, describe_baseline
 from verl_pods_cero.tools.reports.remarks import remarks, resumed
@@ -65,7 +66,7 @@ def sections(
     measure: Measure,
     named: str | None = None,
     goal: float | None = None,
-    notes: Sequence[str] = (),
+    left_out: Sequence[Path] = (),
 ) -> list[Section]:
     """Return the sections of a report on groups, in its order.
 
@@ -74,7 +75,7 @@ def sections(
         measure: what accuracy is.
         named: of `--baseline`.
         goal: the accuracy to reach; the baseline's best where it is None.
-        notes: on what was left out before.
+        left_out: files that are no logs.
 
     Raises:
         OptionError: no group has that name, or it has no records.
@@ -84,7 +85,9 @@ def sections(
     lines = curves(drawn, measure)
     baseline = choose_baseline(groups, lines, named)
     found = results(groups, measure)
-    missing = [*remarks(groups, measure, lines), *(f"{note[0].upper()}{note[1:]}." for note in notes)]
+    missing = remarks(groups, measure, lines)
+    if left_out:
+        missing.append(f"Left out, as they are no logs of verl's file logger: {some(left_out, 50)}.")
     return [
         _runs(groups, found, lines, measure, describe_baseline(baseline, lines, chosen=named is not None)),
         *_sweeps(found, places),

@@ -123,7 +123,7 @@ def _run_in(folder: Path) -> Run:
     if others and run.log.path != named:
         fix = f"give one of them: {', '.join(map(str, logs))}"
         return _in_trouble(
-            run, LogError(folder, f"it holds {len(logs)}, of which its options name none", "hold one", fix)
+            run, LogError(folder, f"it holds {len(logs)}, and its options name none of them", "hold one", fix)
         )
     return _read(run, others) if logs else run
 
@@ -139,7 +139,7 @@ def _read(run: Run, others: Sequence[Path] = ()) -> Run:
 
 
 def _in_trouble(run: Run, trouble: LogError) -> Run:
-    said = f"is shown without numbers, as there is no log to read: {trouble.reason}"
+    said = f"is shown without numbers: no log to read ({trouble.reason})"
     return replace(run, log=Log(trouble.path, remarks=(said,)), trouble=trouble)
 
 
@@ -176,7 +176,7 @@ def _with_status(run: Run, over: bool = False) -> Run:
     if asked and (steps >= asked or _allocation_ended(run, asked)):
         return replace(run, status=FINISHED, detail=reached)
     if not len(run.log.steps):
-        reached = "no steps logged" if run.trouble is None else run.trouble.reason
+        reached = "no steps logged" if run.trouble is None else f"no log to read ({run.trouble.reason})"
     error = last_traceback(run.path) if run.path.is_dir() else None
     if error is not None or over:
         error = error or last_error_record(run.path) or "its job log says no error"

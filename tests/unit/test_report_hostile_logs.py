@@ -312,7 +312,7 @@ def test_whatever_a_file_holds_it_is_read_or_refused_by_name_and_its_numbers_are
     try:
         log = read_log(path)
     except LogError as error:
-        assert error.reason == "none of its lines is a record"
+        assert error.clause == "no log to read (none of its lines is a record)"
         return
     assert log.steps.tolist() == sorted(set(log.steps.tolist()))
     records = records_of(log)

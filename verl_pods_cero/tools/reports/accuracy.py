@@ -29,11 +29,7 @@ def _source(name: str) -> str | None:
 
 @dataclass(frozen=True)
 class Measure:
-    """What is reported as accuracy.
-
-    Attributes:
-        name: a key, a data source, or None for the mean over data sources.
-    """
+    """What is reported as accuracy: a key, a data source, or by default the mean over data sources."""
 
     name: str | None = None
 
@@ -80,17 +76,11 @@ def describe_measure(measure: Measure, runs: Sequence[Run]) -> list[str]:
 
 @dataclass(frozen=True)
 class Curve:
-    """Accuracy of the seeds of a group at the validations that all of them had.
+    """Accuracy of the seeds of a group at the validations that all of them had: S seeds, V validations."""
 
-    Attributes:
-        values: accuracy, shape (S, V) for S seeds and V validations.
-        spent: by axis, shape (S, V); NaN where a seed did not log it.
-        runs: the S runs.
-    """
-
-    values: Floats
-    spent: Mapping[str, Floats]
-    runs: tuple[Run, ...]
+    values: Floats  # accuracy, shape (S, V)
+    spent: Mapping[str, Floats]  # by axis, shape (S, V); NaN where a seed did not log it
+    runs: tuple[Run, ...]  # S of them
 
     @property
     def steps(self) -> Floats:

@@ -124,7 +124,7 @@ def _sweeps(found: Sequence[Result], places: Places) -> list[Section]:
             jobs.setdefault(one.run.sweep, []).append(one)
     made = []
     for sweep, own in jobs.items():
-        own.sort(key=lambda one: (one.run.job.number is None, one.run.job.number or 0))
+        own.sort(key=lambda one: one.run.job.number)
         failed = sum(one.run.status == FAILED for one in own)
         counts = f"{len(own)} jobs, {failed} of them failed." if failed else f"{len(own)} jobs."
         images = [sweep_figure(own, places)] if any(np.isfinite(one.last) for one in own) else []

@@ -45,17 +45,11 @@ CREATOR = "verl-pods-cero report"
 
 @dataclass(frozen=True)
 class Image:
-    """A figure of a page.
-
-    Attributes:
-        svg: the file.
-        alt: what it shows, in words, with its numbers.
-        caption: what it is, and where its numbers come from.
-    """
+    """A figure of a page."""
 
     svg: bytes
-    alt: str
-    caption: str
+    alt: str  # what it shows, in words, with its numbers
+    caption: str  # what it is, and where its numbers come from
 
     @property
     def uri(self) -> str:

@@ -20,19 +20,13 @@ SHARES = (0.25, 0.5, 1.0)
 
 @dataclass(frozen=True)
 class EqualAmounts:
-    """Accuracies at a few amounts of one axis.
-
-    Attributes:
-        axis: one of `HELD_EQUAL`.
-        amounts: A of them, ascending.
-        accuracy: by group, shape (S, A) for S seeds; NaN before the first validation.
-        gain: by group, the accuracy less the baseline's of the same seed, shape (C, A) for the C seeds that both have
-            once; none of the baseline itself, nor of a group that shares fewer than two of several seeds with it.
-    """
+    """Accuracies at A amounts of one axis, ascending, by group."""
 
     axis: str
     amounts: tuple[float, ...]
-    accuracy: Mapping[str, Floats]
+    accuracy: Mapping[str, Floats]  # shape (S, A) for S seeds; NaN before the first validation
+    # Less the baseline's of the same seed, shape (C, A) for the C seeds that both have once; none of the baseline
+    # itself, nor of a group that shares fewer than two of several seeds with it.
     gain: Mapping[str, Floats]
 
 

@@ -22,12 +22,7 @@ IN_NAME = "in the name"
 
 @dataclass(frozen=True)
 class Group:
-    """Runs of one name.
-
-    Attributes:
-        name: unique in a report.
-        runs: all of them, in the order given.
-    """
+    """Runs of one name, which is unique in a report, in the order given."""
 
     name: str
     runs: tuple[Run, ...]

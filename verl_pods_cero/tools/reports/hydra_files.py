@@ -20,21 +20,13 @@ _FILES = {"overrides.yaml": list, "config.yaml": dict, "hydra.yaml": dict}
 
 @dataclass(frozen=True)
 class Job:
-    """A run as Hydra started it.
+    """A run as Hydra started it."""
 
-    Attributes:
-        overrides: of the command line, without Hydra's own.
-        config: values by dotted name; interpolations are left as they were written.
-        number: of the job in its multirun.
-        one_by_one: the launcher ends a job before it starts the next.
-        remarks: which of its files could not be read, each a clause about the run.
-    """
-
-    overrides: tuple[str, ...] = ()
-    config: Mapping[str, Any] = field(default_factory=dict)
-    number: int | None = None
-    one_by_one: bool = False
-    remarks: tuple[str, ...] = ()
+    overrides: tuple[str, ...] = ()  # of the command line, without Hydra's own
+    config: Mapping[str, Any] = field(default_factory=dict)  # by dotted name; interpolations as they were written
+    number: int = -1  # in its multirun, if it is of one
+    one_by_one: bool = False  # the launcher ends a job before it starts the next
+    remarks: tuple[str, ...] = ()  # which of its files could not be read, each a clause about the run
 
     def whole_number(self, name: str) -> int | None:
         """Return an option that is a whole number which a float holds exactly, or None."""
@@ -62,7 +54,7 @@ def read_job(folder: Path) -> Job:
     return Job(
         overrides=tuple(map(str, overrides)),
         config=dict(_flatten(config)),
-        number=number if isinstance(number, int) else None,
+        number=number if isinstance(number, int) else -1,
         one_by_one=str(settings.get("hydra.launcher._target_")).endswith(".BasicLauncher"),
         remarks=tuple(remarks),
     )

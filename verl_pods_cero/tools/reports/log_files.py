@@ -32,10 +32,10 @@ Record = tuple[int, Mapping[str, float]]
 
 
 class LogError(OptionError):
-    """There is no log where one should be; `reason` is a clause that says why."""
+    """There is no log where one should be; `clause` says why in a few words."""
 
     def __init__(self, path: Path, reason: str, holder: str = "be a", fix: str = _FIX) -> None:
-        self.path, self.reason = path, reason
+        self.clause = f"no log to read ({reason})"
         super().__init__("RUN", f"must {holder} log of verl's file logger, and {reason}", str(path), fix)
 
 
@@ -51,17 +51,12 @@ class _Alike:
 
 @dataclass(frozen=True, eq=False)
 class Log:
-    """A log as far as it could be read: what was logged of R steps.
-
-    Attributes:
-        path: the file.
-        alike: its records, those of the same names together.
-        remarks: what is missing or odd, each a clause about the log.
-    """
+    """A log as far as it could be read: what was logged of R steps."""
 
     path: Path
-    alike: tuple[_Alike, ...] = ()
-    remarks: tuple[str, ...] = ()
+    alike: tuple[_Alike, ...] = ()  # its records, those of the same names together
+    remarks: tuple[str, ...] = ()  # what is missing or odd, each a clause about the log
+    trouble: LogError | None = None  # why it could not be read
 
     @classmethod
     def of(cls, path: Path, records: Iterable[Record]) -> Log:

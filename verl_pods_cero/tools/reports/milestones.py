@@ -20,37 +20,25 @@ FEWEST_SEEDS = 3
 
 @dataclass(frozen=True)
 class Ratio:
-    """The baseline's amount over a group's: above 1 the group needs less.
+    """The baseline's amount over a group's: above 1 the group needs less."""
 
-    Attributes:
-        value: from the mean curves; 0 where the group's does not get there, infinite where the group's does and the
-            baseline's does not.
-        low: lower end of its 95 % interval, the percentile bootstrap over seeds, which draws the target anew as
-            well; 0 where the group may not reach the target; NaN with fewer than `FEWEST_SEEDS` on a side, and of an
-            infinite value.
-        high: upper end.
-    """
-
+    # of the mean curves; 0 where the group's does not get there, infinite where it does and the baseline's does not
     value: float
+    # The 95 % interval, a percentile bootstrap over seeds, which draws the target anew as well: 0 where the group may
+    # not get there; NaN with fewer than `FEWEST_SEEDS` on a side, and of an infinite value.
     low: float
     high: float
 
 
 @dataclass(frozen=True)
 class Milestone:
-    """A group's way to the target.
-
-    Attributes:
-        group: its name.
-        best: the highest mean accuracy over seeds.
-        spent: amount by axis at the first validation whose mean accuracy is at least the target; empty if none is.
-        ratios: by axis; none of an axis that either side did not log, of a group that began at a target which the
-            baseline came to, nor where neither gets there.
-    """
+    """A group's way to the target."""
 
     group: str
-    best: float
-    spent: Mapping[str, float]
+    best: float  # the highest mean accuracy over seeds
+    spent: Mapping[str, float]  # by axis, at the first validation whose mean accuracy is at least the target, if any is
+    # by axis; none of one that either side did not log, of a group that began at a target which the baseline came to,
+    # nor where neither gets there
     ratios: Mapping[str, Ratio]
 
 

@@ -27,21 +27,13 @@ GENERATED, KEPT = "pods/rollouts_generated", "pods/rollouts_kept"
 
 @dataclass(frozen=True)
 class Progress:
-    """What had been spent at each step of a log; NaN throughout where it was not logged.
+    """What had been spent at each step of a log; NaN throughout where it was not logged."""
 
-    Attributes:
-        spent: by axis, one entry a step of the log: up to and with its step, and before its validation.
-        wall_s: seconds of all steps and validations.
-        updated: rollouts that the policy was updated on.
-        rollouts_from: where the number of rollouts was taken from, or why it is not known.
-        remarks: what is missing, each a clause about the log.
-    """
-
-    spent: Mapping[str, Floats]
-    wall_s: float
-    updated: float
-    rollouts_from: str
-    remarks: tuple[str, ...] = ()
+    spent: Mapping[str, Floats]  # by axis, one entry a step of the log: up to and with it, and before its validation
+    wall_s: float  # seconds of all steps and validations
+    updated: float  # rollouts that the policy was updated on
+    rollouts_from: str  # where their number was taken from, or an empty text
+    remarks: tuple[str, ...] = ()  # what is missing, each a clause about the log
 
 
 def progress(run: Run) -> Progress:

@@ -53,6 +53,8 @@ def _validations(group: Group, measure: Measure, lines: Mapping[str, Curve]) -> 
 
 
 def _of_run(run: Run) -> list[str]:
+    if run.log.trouble is not None:
+        return [*run.job.remarks, f"is shown without numbers: {run.log.trouble.clause}"]
     if not len(run.log.steps) and not run.log.remarks:
         where = "verl's file logger writes <project>/<experiment>.jsonl below VERL_FILE_LOGGER_ROOT"
         return [*run.job.remarks, f"has no log: {where}; none is there before the first step"]

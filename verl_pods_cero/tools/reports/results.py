@@ -18,36 +18,21 @@ NAN = math.nan
 
 @dataclass(frozen=True)
 class Result:
-    """What came of a run; NaN where it is not known.
-
-    Attributes:
-        run: the run.
-        group: the name of its group.
-        seed: what tells it from the others of its group, or an empty text.
-        steps: training steps logged.
-        first: accuracy of the first validation.
-        best: the highest accuracy, at `best_step`.
-        last: accuracy of the last validation.
-        rollouts: generated.
-        updated: rollouts that the policy was updated on.
-        tokens: prompts and responses generated.
-        training_s: seconds of its training steps.
-        wall_s: the same with validations.
-    """
+    """What came of a run; NaN where it is not known."""
 
     run: Run
     group: str
-    seed: str
-    steps: int
-    first: float
-    best: float
+    seed: str  # what tells it from the others of its group, or an empty text
+    steps: int  # training steps logged
+    first: float  # accuracy of the first validation
+    best: float  # the highest accuracy, at `best_step`
     best_step: float
-    last: float
-    rollouts: float
-    updated: float
-    tokens: float
-    training_s: float
-    wall_s: float
+    last: float  # accuracy of the last validation
+    rollouts: float  # generated
+    updated: float  # rollouts that the policy was updated on
+    tokens: float  # of prompts and responses generated
+    training_s: float  # seconds of its training steps
+    wall_s: float  # the same with validations
 
 
 def results(groups: Iterable[Group], measure: Measure) -> list[Result]:

@@ -27,27 +27,15 @@ no log that can be read."""
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """One training run, or one simulated run.
+    """One training run, or one simulated run."""
 
-    Attributes:
-        path: the run folder or the log, as given.
-        log: its log; one without records where there is none.
-        job: what Hydra left of it.
-        status: one of the statuses above.
-        detail: how far it came, and the error.
-        given_name: the name on the command line, if it was given one.
-        sweep: the multirun folder that it is a job of.
-        trouble: why its log cannot be read, if it cannot.
-    """
-
-    path: Path
-    log: Log
+    path: Path  # the run folder or the log, as given
+    log: Log  # one without records where there is none
     job: Job = field(default_factory=Job)
     status: str = OPEN_END
-    detail: str = ""
-    given_name: str | None = None
-    sweep: Path | None = None
-    trouble: LogError | None = None
+    detail: str = ""  # how far it came, and the error
+    given_name: str | None = None  # on the command line
+    sweep: Path | None = None  # the multirun folder that it is a job of
 
 
 def find_runs(arguments: Sequence[str]) -> list[Run]:
@@ -63,7 +51,7 @@ def find_runs(arguments: Sequence[str]) -> list[Run]:
         name, path = _split(argument)
         for run in _runs_at(path):
             runs.setdefault(run.path.resolve(), replace(run, given_name=name))
-    troubles = [run.trouble for run in runs.values() if run.trouble is not None]
+    troubles = [run.log.trouble for run in runs.values() if run.log.trouble is not None]
     if len(troubles) == len(runs):
         raise troubles[0]
     return list(runs.values())
@@ -111,36 +99,31 @@ def _outside(folder: Path, runs: Sequence[Path]) -> list[Path]:
 def run_of_log(log: Path) -> Run:
     """Return the run of a log, with the options of the run folder that it is in, if it is in one."""
     folder = log.parent.parent
-    return _with_status(_read(Run(log, Log(log), read_job(folder) if is_run_folder(folder) else Job())))
+    return _with_status(Run(log, _log_at(log), read_job(folder) if is_run_folder(folder) else Job()))
 
 
 def _run_in(folder: Path) -> Run:
     job = read_job(folder)
     named = folder / f"{job.config.get('trainer.project_name')}" / f"{job.config.get('trainer.experiment_name')}.jsonl"
     logs = [file for file in sorted(folder.rglob("*.jsonl")) if file == named or is_log(file)]
-    run = Run(folder, Log(named if named in logs else logs[0] if logs else folder), job)
-    others = [log for log in logs if log != run.log.path]
-    if others and run.log.path != named:
+    if not logs:
+        return Run(folder, Log(folder), job)
+    if len(logs) > 1 and named not in logs:
+        reason = f"it holds {len(logs)}, and its options name none of them"
         fix = f"give one of them: {', '.join(map(str, logs))}"
-        return _in_trouble(
-            run, LogError(folder, f"it holds {len(logs)}, and its options name none of them", "hold one", fix)
-        )
-    return _read(run, others) if logs else run
+        return Run(folder, Log(folder, trouble=LogError(folder, reason, "hold one", fix)), job)
+    log = _log_at(named if named in logs else logs[0])
+    if others := [other for other in logs if other != log.path]:
+        more = f"has other logs in its folder, which are left out: {some(others, 3)}"
+        log = replace(log, remarks=(*log.remarks, more))
+    return Run(folder, log, job)
 
 
-def _read(run: Run, others: Sequence[Path] = ()) -> Run:
-    """Read the log of a run, beside which others lie that are left out."""
+def _log_at(path: Path) -> Log:
     try:
-        log = read_log(run.log.path)
+        return read_log(path)
     except LogError as error:
-        return _in_trouble(run, error)
-    more = (f"has other logs in its folder, which are left out: {some(others, 3)}",) if others else ()
-    return replace(run, log=replace(log, remarks=log.remarks + more))
-
-
-def _in_trouble(run: Run, trouble: LogError) -> Run:
-    said = f"is shown without numbers: no log to read ({trouble.reason})"
-    return replace(run, log=Log(trouble.path, remarks=(said,)), trouble=trouble)
+        return Log(path, trouble=error)
 
 
 def _jobs(above: Path, folders: Iterable[Path]) -> list[Run]:
@@ -148,15 +131,11 @@ def _jobs(above: Path, folders: Iterable[Path]) -> list[Run]:
     runs = [replace(_run_in(folder), sweep=_sweep_of(folder, above)) for folder in folders]
     latest: dict[Path | None, int] = {}
     for run in runs:
-        latest[run.sweep] = max(latest.get(run.sweep, -1), _number(run))
+        latest[run.sweep] = max(latest.get(run.sweep, -1), run.job.number)
     return [
-        _with_status(run, over=run.sweep is not None and run.job.one_by_one and _number(run) < latest[run.sweep])
+        _with_status(run, over=run.sweep is not None and run.job.one_by_one and run.job.number < latest[run.sweep])
         for run in runs
     ]
-
-
-def _number(run: Run) -> int:
-    return -1 if run.job.number is None else run.job.number
 
 
 def _sweep_of(folder: Path, above: Path) -> Path | None:
@@ -176,22 +155,19 @@ def _with_status(run: Run, over: bool = False) -> Run:
     if asked and (steps >= asked or _allocation_ended(run, asked)):
         return replace(run, status=FINISHED, detail=reached)
     if not len(run.log.steps):
-        reached = "no steps logged" if run.trouble is None else f"no log to read ({run.trouble.reason})"
+        reached = run.log.trouble.clause if run.log.trouble else "no steps logged"
     error = last_traceback(run.path) if run.path.is_dir() else None
     if error is not None or over:
         error = error or last_error_record(run.path) or "its job log says no error"
         return replace(run, status=FAILED, detail=f"{reached}: {error}")
-    if run.trouble is not None:
+    if run.log.trouble is not None:
         return replace(run, status=UNREADABLE, detail=reached)
     if asked or not len(run.log.steps):
         # a run that was refused before it started leaves its folder, and says so nowhere in it
         stage = "starting, or refused before it started" if run.log.path.is_dir() else "running or stopped"
-        return replace(run, status=INCOMPLETE, detail=f"{reached}: {stage}, last written {_written(run)}")
+        written = time.strftime("%Y-%m-%d %H:%M", time.localtime(run.log.path.stat().st_mtime))
+        return replace(run, status=INCOMPLETE, detail=f"{reached}: {stage}, last written {written}")
     return replace(run, detail=reached)
-
-
-def _written(run: Run) -> str:
-    return time.strftime("%Y-%m-%d %H:%M", time.localtime(run.log.path.stat().st_mtime))
 
 
 def _allocation_ended(run: Run, asked: int) -> bool:

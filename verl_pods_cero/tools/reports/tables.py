@@ -30,22 +30,19 @@ class Table:
     rows: tuple[tuple[str, ...], ...]
 
 
-def accuracy(value: float) -> str:
-    """Write an accuracy.
+Writer = Callable[[float], str]
 
-    >>> accuracy(0.96875), accuracy(float("nan"))
-    ('0.969', '–')
+
+def number(form: str) -> Writer:
+    """Return what writes finite numbers in a form.
+
+    >>> accuracy(0.96875), count(30720.0), accuracy(float("nan"))
+    ('0.969', '30,720', '–')
     """
-    return f"{value:.3f}" if math.isfinite(value) else NOTHING
+    return lambda value: format(value, form) if math.isfinite(value) else NOTHING
 
 
-def count(value: float) -> str:
-    """Write a number of rollouts or tokens.
-
-    >>> count(30720.0), count(float("nan"))
-    ('30,720', '–')
-    """
-    return f"{value:,.0f}" if math.isfinite(value) else NOTHING
+accuracy, count, _signed = number(".3f"), number(",.0f"), number("+.3f")
 
 
 def duration(seconds: float, like: float | None = None) -> str:
@@ -61,8 +58,6 @@ def duration(seconds: float, like: float | None = None) -> str:
         return f"{seconds:.1f} s"
     return f"{seconds / 60:.1f} min" if scale < 3600 else f"{seconds / 3600:.2f} h"
 
-
-Writer = Callable[[float], str]
 
 _RESULTS: Mapping[str, tuple[str, Writer]] = {
     "first": ("first", accuracy),
@@ -152,15 +147,6 @@ def equal_amounts_table(found: EqualAmounts, baseline: str) -> Table:
 
 def _marked(name: str, baseline: str) -> str:
     return f"{name} (baseline)" if name == baseline else name
-
-
-def _signed(value: float) -> str:
-    """Write a difference of accuracies.
-
-    >>> _signed(0.125), _signed(-0.125), _signed(float("nan"))
-    ('+0.125', '-0.125', '–')
-    """
-    return f"{value:+.3f}" if math.isfinite(value) else NOTHING
 
 
 def _cells(one: Result) -> tuple[str, ...]:

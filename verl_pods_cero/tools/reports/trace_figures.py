@@ -22,21 +22,13 @@ from verl_pods_cero.tools.reports.traces import Reader, effective_prompt_ratio, 
 
 @dataclass(frozen=True)
 class StepFigure:
-    """Lines over training steps.
-
-    Attributes:
-        heading: its name.
-        names: the metrics of which a log has one, if it has something to draw.
-        caption: what it shows.
-        panels: a label, what is drawn, and what is drawn dotted.
-        definition: what its metric is, where the caption does not say it.
-    """
+    """Lines over training steps."""
 
     heading: str
-    names: tuple[str, ...]
+    names: tuple[str, ...]  # the metrics of which a log has one, if it has something to draw
     caption: str
-    panels: Sequence[tuple[str, Reader, Reader | None]] = ()
-    definition: str = ""
+    panels: Sequence[tuple[str, Reader, Reader | None]] = ()  # a label, what is drawn, and what is drawn dotted
+    definition: str = ""  # of its metric, where the caption does not give it
 
     def draw(self, groups: Sequence[Group], places: Places) -> Image | None:
         """Draw the groups that logged it; None if none did."""

@@ -21,21 +21,13 @@ Reader = Callable[[Log], tuple[Floats, Floats]]
 
 @dataclass(frozen=True)
 class Trace:
-    """A line of a figure.
+    """A line of a figure, of P points."""
 
-    Attributes:
-        name: of the group.
-        steps: middle of each stretch, shape (P,).
-        mean: over the stretch and the seeds, shape (P,).
-        half_width: half the 95 % confidence interval over seeds, shape (P,); NaN with one seed.
-        stretch: steps a point.
-    """
-
-    name: str
-    steps: Floats
-    mean: Floats
-    half_width: Floats
-    stretch: int
+    name: str  # of the group
+    steps: Floats  # middle of each stretch, shape (P,)
+    mean: Floats  # over the stretch and the seeds, shape (P,)
+    half_width: Floats  # half the 95 % confidence interval over seeds, shape (P,); NaN with one seed
+    stretch: int  # steps a point
 
 
 def logged(name: str) -> Reader:

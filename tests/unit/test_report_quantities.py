@@ -11,17 +11,16 @@ import pytest
 from tests.unit.report_runs import ACCURACY, CERO, PODS, STEP, records_of, steps, write_log, write_run
 from verl_pods_cero.errors import OptionError
 from verl_pods_cero.tools.reports.accuracy import Curve, Measure, choose_measure, curve, describe_measure
-from verl_pods_cero.tools.reports.equal_amounts import equal_amounts
+from verl_pods_cero.tools.reports.comparisons import equal_amounts, milestones, paired, shared_seeds, target
 from verl_pods_cero.tools.reports.groups import Group, group_runs
 from verl_pods_cero.tools.reports.hydra_files import Job
 from verl_pods_cero.tools.reports.log_files import Log
-from verl_pods_cero.tools.reports.milestones import milestones, paired, shared_seeds, target
 from verl_pods_cero.tools.reports.quantities import AXES, progress
 from verl_pods_cero.tools.reports.results import result
 from verl_pods_cero.tools.reports.runs import Run, find_runs
 from verl_pods_cero.tools.reports.spread import half_width, t_quantile
+from verl_pods_cero.tools.reports.step_figures import POINTS, effective_prompt_ratio, logged, trace
 from verl_pods_cero.tools.reports.time_shares import seconds_a_step, time_shares
-from verl_pods_cero.tools.reports.traces import POINTS, effective_prompt_ratio, logged, trace
 
 
 def run_of(records, job=None, path="run.jsonl") -> Run:

@@ -61,7 +61,7 @@ def draw(progress: Curve, shares: Shares, path: Path) -> None:
     from verl_pods_cero.tools.reports.drawing import COLOURS, canvas, show_as_time
     from verl_pods_cero.tools.reports.figures import draw_accuracy
 
-    with canvas(10.5, 3.2, 1, 3) as (figure, (over_time, over_rollouts, time_spent)):
+    with canvas(10.5, 3.2, 3, 3) as (figure, (over_time, over_rollouts, time_spent)):
         for axes, axis in ((over_time, "training_s"), (over_rollouts, "rollouts")):
             draw_accuracy(axes, progress, axis)
             axes.set_ylim(0, 1)

@@ -48,12 +48,12 @@ def run(args: argparse.Namespace) -> int:
 def _run(args: argparse.Namespace) -> None:
     require("report", ("matplotlib", "rich"))
     from verl_pods_cero import __version__
-    from verl_pods_cero.tools.reports import csv_files, page, terminal
+    from verl_pods_cero.tools.reports import page, terminal
     from verl_pods_cero.tools.reports.accuracy import choose_measure
     from verl_pods_cero.tools.reports.contents import sections
     from verl_pods_cero.tools.reports.groups import group_runs
     from verl_pods_cero.tools.reports.log_files import some
-    from verl_pods_cero.tools.reports.results import results
+    from verl_pods_cero.tools.reports.results import curves_csv, results, runs_csv
     from verl_pods_cero.tools.reports.runs import find_runs, no_logs
 
     if isinstance(sys.stdout, io.TextIOWrapper):  # names of files and metrics may be no text
@@ -70,9 +70,9 @@ def _run(args: argparse.Namespace) -> None:
     made = f"Made by verl-pods-cero {__version__}, {time.strftime('%Y-%m-%d %H:%M:%S %z')}."
     texts = {args.out: page.page(args.title, made, parts)} | figures
     if args.csv is not None:
-        texts[args.csv] = csv_files.runs_csv(results(groups, measure))
+        texts[args.csv] = runs_csv(results(groups, measure))
     if args.curves is not None:
-        texts[args.curves] = csv_files.curves_csv(results(groups, measure), measure)
+        texts[args.curves] = curves_csv(results(groups, measure), measure)
     for path, text in texts.items():
         with written_whole(path) as temporary:
             temporary.write_text(text, encoding="utf-8", errors="backslashreplace")
@@ -80,14 +80,15 @@ def _run(args: argparse.Namespace) -> None:
 
 
 def _check_options(args: argparse.Namespace) -> None:
-    from verl_pods_cero.tools.reports import csv_files, page
+    from verl_pods_cero.tools.reports import page
+    from verl_pods_cero.tools.reports.results import CURVE_HEADER, RUN_HEADER
 
     if args.target is not None and not math.isfinite(args.target):
         raise OptionError("--target", "must be a finite number", args.target, "give it on the scale of the accuracies")
     outputs = (
         ("--out", args.out, page.GENERATOR),
-        ("--csv", args.csv, ",".join(csv_files.RUN_HEADER)),
-        ("--curves", args.curves, ",".join(csv_files.CURVE_HEADER)),
+        ("--csv", args.csv, ",".join(RUN_HEADER)),
+        ("--curves", args.curves, ",".join(CURVE_HEADER)),
     )
     taken: dict[Path, str] = {}
     for option, path, mark in outputs:

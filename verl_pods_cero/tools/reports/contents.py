@@ -9,16 +9,16 @@ from pathlib import Path
 import numpy as np
 
 from verl_pods_cero.tools.reports.accuracy import Curve, Measure, curves, describe_measure
+from verl_pods_cero.tools.reports.comparisons import FEWEST_SEEDS, HELD_EQUAL, equal_amounts, milestones, target
 from verl_pods_cero.tools.reports.drawing import Image, Places
-from verl_pods_cero.tools.reports.equal_amounts import HELD_EQUAL, equal_amounts
 from verl_pods_cero.tools.reports.figures import accuracy_figure, ratios_figure, shares_figure, sweep_figure
 from verl_pods_cero.tools.reports.groups import Group
 from verl_pods_cero.tools.reports.log_files import some
-from verl_pods_cero.tools.reports.milestones import FEWEST_SEEDS, milestones, target
 from verl_pods_cero.tools.reports.reference_group import choose_baseline, describe_baseline
 from verl_pods_cero.tools.reports.remarks import remarks, resumed
 from verl_pods_cero.tools.reports.results import Result, results
 from verl_pods_cero.tools.reports.runs import FAILED
+from verl_pods_cero.tools.reports.step_figures import STEP_FIGURES
 from verl_pods_cero.tools.reports.tables import (
     Table,
     equal_amounts_table,
@@ -29,7 +29,6 @@ from verl_pods_cero.tools.reports.tables import (
     sweep_table,
 )
 from verl_pods_cero.tools.reports.time_shares import seconds_a_step
-from verl_pods_cero.tools.reports.trace_figures import STEP_FIGURES
 
 SPREAD = (
     "A line is the mean over the seeds of a group; bands and ± are the 95 % confidence interval of that mean "

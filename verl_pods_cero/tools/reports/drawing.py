@@ -58,14 +58,17 @@ class Image:
 
 
 @contextmanager
-def canvas(width: float, height: float, rows: int = 1, columns: int = 1) -> Iterator[tuple[Figure, list[Axes]]]:
-    """Open a figure in the style of the report."""
+def canvas(width: float, height: float, panels: int = 1, columns: int = 1) -> Iterator[tuple[Figure, list[Axes]]]:
+    """Open a figure in the style of the report, with as many panels in so many columns."""
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
     with mpl.rc_context(_STYLE):
         figure = Figure(figsize=(width, height), layout="constrained")
-        yield figure, list(figure.subplots(rows, columns, squeeze=False).flat)
+        axes = list(figure.subplots(-(-panels // columns), columns, squeeze=False).flat)
+        for unused in axes[panels:]:
+            unused.set_visible(False)
+        yield figure, axes[:panels]
 
 
 def image(figure: Figure, alt: str, caption: str) -> Image:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from verl_pods_cero.tools.reports.accuracy import Curve
+from verl_pods_cero.tools.reports.comparisons import Milestone
 from verl_pods_cero.tools.reports.drawing import (
     COLOURS,
     Image,
@@ -21,7 +22,6 @@ from verl_pods_cero.tools.reports.drawing import (
     share_legend,
     show_as_time,
 )
-from verl_pods_cero.tools.reports.milestones import Milestone
 from verl_pods_cero.tools.reports.quantities import AXES
 from verl_pods_cero.tools.reports.results import Result
 from verl_pods_cero.tools.reports.tables import accuracy
@@ -53,17 +53,14 @@ def draw_accuracy(axes: Axes, curve: Curve, axis: str, number: int = 0, label: s
 def accuracy_figure(curves: Mapping[str, Curve], places: Places) -> Image:
     """Draw accuracy against steps, wall-clock, rollouts and tokens, as far as they were logged."""
     known = [axis for axis in _ACCURACY_AXES if any(curve.knows(axis) for curve in curves.values())]
-    rows = (len(known) + 1) // 2
-    with canvas(9, 0.6 + 2.7 * rows, rows, min(2, len(known))) as (figure, panels):
-        for axes, axis in zip(panels, known, strict=False):
+    with canvas(9, 0.6 + 2.7 * -(-len(known) // 2), len(known), min(2, len(known))) as (figure, panels):
+        for axes, axis in zip(panels, known, strict=True):
             for name, curve in curves.items():
                 if curve.knows(axis):
                     draw_accuracy(axes, curve, axis, places[name], name)
             fit_lines(axes)
             if axis.endswith("_s"):
                 show_as_time(axes)
-        for unused in panels[len(known) :]:
-            unused.set_visible(False)
         share_legend(figure, panels)
         alt = "Validation accuracy of " + "; ".join(f"{name}: {_in_words(curve)}" for name, curve in curves.items())
         missing = [AXES[axis] for axis in _ACCURACY_AXES if axis not in known]
@@ -80,35 +77,28 @@ def _in_words(curve: Curve) -> str:
 
 
 def shares_figure(shares: Mapping[str, Mapping[str, float]]) -> Image:
-    """Draw the seconds of a step by part, a bar a group."""
+    """Draw the seconds of a step by part: a bar a group, with the share written into each part that has room."""
+    totals = {name: sum(seconds.values()) for name, seconds in shares.items()}
     with canvas(9, 1.3 + 0.5 * len(shares)) as (figure, (axes,)):
-        draw_shares(axes, shares)
+        left = np.zeros(len(shares))
+        for part in (part for part in (*PARTS, OTHER) if any(part in seconds for seconds in shares.values())):
+            widths = np.array([seconds.get(part, 0.0) for seconds in shares.values()])
+            colour, hatch = _PART_STYLES.get(part, ("#999999", "//"))
+            bars = axes.barh(list(shares), widths, left=left, label=part, color=colour, hatch=hatch, edgecolor="white")
+            room = 0.05 * max(totals.values())
+            texts = [f"{w / total:.0%}" if w > room else "" for w, total in zip(widths, totals.values(), strict=True)]
+            axes.bar_label(bars, texts, label_type="center", color="black" if part == OTHER else "white", fontsize=8)
+            left += widths
+        axes.set(xlabel="seconds a training step")
+        axes.grid(axis="y", visible=False)
+        axes.invert_yaxis()
         share_legend(figure, [axes])
         words = []
-        for name, seconds in shares.items():
-            total = sum(seconds.values())
-            parts = ", ".join(f"{part} {share / total:.0%}" for part, share in seconds.items() if total)
+        for name, total in totals.items():
+            parts = ", ".join(f"{part} {share / total:.0%}" for part, share in shares[name].items() if total)
             words.append(f"{name}: {total:.3g} s a step: {parts}")
         caption = "Seconds of a training step by part; the mean over steps and seeds, without validation."
         return image(figure, "Time of a training step. " + "; ".join(words), caption)
-
-
-def draw_shares(axes: Axes, shares: Mapping[str, Mapping[str, float]]) -> None:
-    """Draw stacked bars, with the share written into each part that has room."""
-    shown = [part for part in (*PARTS, OTHER) if any(part in seconds for seconds in shares.values())]
-    widest = max(sum(seconds.values()) for seconds in shares.values())
-    left = np.zeros(len(shares))
-    for part in shown:
-        widths = np.array([seconds.get(part, 0.0) for seconds in shares.values()])
-        colour, hatch = _PART_STYLES.get(part, ("#999999", "//"))
-        bars = axes.barh(list(shares), widths, left=left, label=part, color=colour, hatch=hatch, edgecolor="white")
-        totals = [sum(seconds.values()) for seconds in shares.values()]
-        texts = [f"{w / t:.0%}" if w > 0.05 * widest else "" for w, t in zip(widths, totals, strict=True)]
-        axes.bar_label(bars, texts, label_type="center", color="black" if part == OTHER else "white", fontsize=8)
-        left += widths
-    axes.set(xlabel="seconds a training step")
-    axes.grid(axis="y", visible=False)
-    axes.invert_yaxis()
 
 
 def ratios_figure(found: Sequence[Milestone], baseline: str, goal: float, places: Places) -> Image | None:
@@ -119,7 +109,7 @@ def ratios_figure(found: Sequence[Milestone], baseline: str, goal: float, places
         return None
     ends = [end for one in compared for ratio in one.ratios.values() for end in (ratio.value, ratio.high)]
     edge = 1.1 * max(end for end in [*ends, 1.0] if np.isfinite(end))  # where intervals without an end end
-    with canvas(9, 1.2 + 0.4 * len(compared), 1, len(axes_known)) as (figure, panels):
+    with canvas(9, 1.2 + 0.4 * len(compared), len(axes_known), len(axes_known)) as (figure, panels):
         for axes, axis in zip(panels, axes_known, strict=True):
             for row, one in enumerate(compared):
                 if axis not in one.ratios:
@@ -143,7 +133,7 @@ def ratios_figure(found: Sequence[Milestone], baseline: str, goal: float, places
 def sweep_figure(found: Sequence[Result], places: Places) -> Image:
     """Draw the best and the last accuracy of each group of a multirun, against the time of its jobs."""
     names = list(dict.fromkeys(one.group for one in found if np.isfinite(one.last)))
-    with canvas(9, 1.4 + 0.35 * len(names), 1, 2) as (figure, (over_jobs, over_time)):
+    with canvas(9, 1.4 + 0.35 * len(names), 2, 2) as (figure, (over_jobs, over_time)):
         words = []
         for row, name in enumerate(names):
             jobs = [one for one in found if one.group == name and np.isfinite(one.last)]

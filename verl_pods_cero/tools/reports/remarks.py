@@ -34,8 +34,7 @@ def resumed(lines: Mapping[str, Curve]) -> list[str]:
 
 
 def _left_out(group: Group) -> list[str]:
-    drawn = {id(run) for run in group.drawn}
-    paths = [run.log.path for run in group.logged if id(run) not in drawn]
+    paths = [run.log.path for run in group.logged if run not in group.drawn]
     if not paths:
         return []
     why = "which did not finish, or came less than half as far as another"

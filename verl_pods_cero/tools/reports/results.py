@@ -1,19 +1,19 @@
-"""A run in one line: how accurate it was, and what it took."""
+"""A run in one line: how accurate it was, and what it took; and the same as CSV."""
 
 from __future__ import annotations
 
+import csv
+import io
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from verl_pods_cero.tools.reports.accuracy import Measure
 from verl_pods_cero.tools.reports.groups import IN_NAME, Group, seeds_of
-from verl_pods_cero.tools.reports.quantities import progress
+from verl_pods_cero.tools.reports.quantities import AXES, progress
 from verl_pods_cero.tools.reports.runs import Run
-
-NAN = math.nan
 
 
 @dataclass(frozen=True)
@@ -42,28 +42,27 @@ def results(groups: Iterable[Group], measure: Measure) -> list[Result]:
 
 def result(run: Run, group: Group, measure: Measure) -> Result:
     """Return the result of a run."""
-    spent = progress(run)
-    values = measure.values(run.log)
+    spent, values = progress(run), measure.values(run.log)
     validated = np.flatnonzero(np.isfinite(values))
-    first = best = best_step = last = NAN
+    first = best = best_step = last = math.nan
     if len(validated):
         row = np.nanargmax(values)
         first, best, best_step, last = values[validated[0]], values[row], run.log.steps[row], values[validated[-1]]
-    ends = {axis: float(amounts[-1]) if len(amounts) else NAN for axis, amounts in spent.spent.items()}
+    ends = {
+        axis: float(spent.spent[axis][-1]) if len(values) else math.nan for axis in ("rollouts", "tokens", "training_s")
+    }
     return Result(
-        run=run,
-        group=group.name,
-        seed=_seed(run, group),
+        run,
+        group.name,
+        _seed(run, group),
         steps=len(run.log.training),
         first=float(first),
         best=float(best),
         best_step=float(best_step),
         last=float(last),
-        rollouts=ends["rollouts"],
         updated=spent.updated,
-        tokens=ends["tokens"],
-        training_s=ends["training_s"],
         wall_s=spent.wall_s,
+        **ends,
     )
 
 
@@ -76,3 +75,42 @@ def _seed(run: Run, group: Group) -> str:
         given = {override.lstrip("+").partition("=")[0] for override in run.job.overrides}
         values = {value for name, value in own.items() if name in given or name == IN_NAME}
     return ", ".join(sorted(value for value in values if not value.startswith("$")))
+
+
+_NUMBERS = ("steps", "first", "best", "best_step", "last", "rollouts", "updated", "tokens", "training_s", "wall_s")
+_RUN = ("group", "seed", "run", "status")
+RUN_HEADER = (*_RUN, "detail", "overrides", *_NUMBERS)
+CURVE_HEADER = (*_RUN, *AXES, "accuracy")
+
+
+def runs_csv(found: Sequence[Result]) -> str:
+    """Return a row a run; what is not known is empty."""
+    rows = (
+        [*_identity(one), one.run.detail, " ".join(one.run.job.overrides), *(_cell(getattr(one, n)) for n in _NUMBERS)]
+        for one in found
+    )
+    return _write(RUN_HEADER, rows)
+
+
+def curves_csv(found: Sequence[Result], measure: Measure) -> str:
+    """Return a row a validation of a run."""
+    rows = []
+    for one in found:
+        values, spent = measure.values(one.run.log), progress(one.run).spent
+        amounts = zip(*(spent[axis] for axis in AXES), values, strict=True)
+        rows += [[*_identity(one), *map(_cell, row)] for row in amounts if np.isfinite(row[-1])]
+    return _write(CURVE_HEADER, rows)
+
+
+def _identity(one: Result) -> list[str]:
+    return [one.group, one.seed, str(one.run.path), one.run.status]
+
+
+def _cell(value: float) -> str:
+    return f"{value:.10g}" if np.isfinite(value) else ""
+
+
+def _write(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([header, *rows])
+    return text.getvalue()

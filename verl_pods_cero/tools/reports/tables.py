@@ -11,9 +11,8 @@ import numpy as np
 
 from verl_pods_cero.core.arrays import Floats
 from verl_pods_cero.tools.reports.accuracy import Curve
-from verl_pods_cero.tools.reports.equal_amounts import EqualAmounts
+from verl_pods_cero.tools.reports.comparisons import EqualAmounts, Milestone, Ratio
 from verl_pods_cero.tools.reports.groups import Group, own_overrides
-from verl_pods_cero.tools.reports.milestones import Milestone, Ratio
 from verl_pods_cero.tools.reports.quantities import AXES
 from verl_pods_cero.tools.reports.results import Result
 from verl_pods_cero.tools.reports.spread import half_width
@@ -91,7 +90,7 @@ def group_table(groups: Sequence[Group], found: Sequence[Result], curves: Mappin
     """Return a row a group: means over seeds with their 95 % confidence interval."""
     rows = []
     for group in groups:
-        drawn = [one for one in found if any(one.run is run for run in group.drawn)]
+        drawn = [one for one in found if one.run in group.drawn]
         if not drawn:
             continue
         cells = {name: _mean([getattr(one, name) for one in drawn], write) for name, (_, write) in _RESULTS.items()}

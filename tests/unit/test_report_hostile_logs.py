@@ -70,6 +70,8 @@ BROKEN_YAML = {
     "bytes": bytes(range(128, 256)),
     "cut": b"trainer: {project_name: [",
     "deep": b"[" * 100_000,
+    "deep-map": b"{a: " * 500 + b"1" + b"}" * 500,
+    "deep-list": b"[" * 500 + b"]" * 500,
     "date": b"a: 2026-99-99\n",
     "digits": b"a: " + b"9" * 5000,
     "itself": b"a: &a {b: *a}\n",
@@ -209,8 +211,23 @@ def test_a_broken_file_of_hydra_is_among_what_is_missing(here, capsys):
     assert report("run") == 0
     shown = capsys.readouterr().out
     assert "has options that are not known: .hydra/config.yaml is broken" in shown
-    assert "has options that are not known: .hydra/hydra.yaml cannot be read (No such file or directory)" in shown
+    assert "has options that are not known: .hydra/hydra.yaml cannot be read (it is missing)" in shown
     assert "Nothing that this report looks for" not in shown
+
+
+def test_a_pipe_among_the_files_of_hydra_is_not_waited_for(tmp_path):
+    folder = write_run(tmp_path / "run", steps([0.5, None, 0.75], **PODS))
+    (folder / ".hydra" / "hydra.yaml").unlink()
+    os.mkfifo(folder / ".hydra" / "hydra.yaml")
+    assert find_runs([str(folder)])[0].job.remarks == (
+        "has options that are not known: .hydra/hydra.yaml cannot be read (it is missing)",
+    )
+
+
+def test_folders_named_by_digits_that_are_no_numbers_are_sorted_all_the_same(tmp_path):
+    for name in ("10", "9", "²"):
+        write_run(tmp_path / "runs" / name, steps([0.5, 0.5]))
+    assert [one.path.name for one in find_runs([str(tmp_path / "runs")])] == ["9", "10", "²"]
 
 
 def test_options_that_no_float_holds_are_not_known(tmp_path):

@@ -78,11 +78,12 @@ def _ratio(base: Curve, curve: Curve, axis: str, goal: float | None) -> Ratio | 
         pieces = 1 + RESAMPLES * (base.values.size + curve.values.size) // 2**20
         drawn = zip(*(np.array_split(seeds, min(pieces, RESAMPLES)) for seeds in _draws(base, curve)), strict=True)
         ratios = np.concatenate([_ratios(base, curve, axis, goal, *seeds) for seeds in drawn])
-        # A draw in which neither side gets there says nothing: it counts against both ends.
+        # A draw in which neither side gets there says nothing: it counts against both ends. Some are infinite: no
+        # interpolation.
         low, high = (
             float(np.quantile(np.where(np.isnan(ratios), unsaid, ratios), share, method="inverted_cdf"))
             for unsaid, share in ((0.0, (1 - CONFIDENCE) / 2), (np.inf, (1 + CONFIDENCE) / 2))
-        )  # some are infinite: no interpolation
+        )
     return Ratio(value, low, high)
 
 

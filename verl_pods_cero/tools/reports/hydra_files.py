@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from errno import ENOENT
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _RECORD = re.compile(r"^\[\d{4}-\d\d-\d\d [\d:,]+\]\[[^\]]*\]\[(?P<level>[A-Z]+)\] - (?P<text>.*)")
 _TRACEBACK = "Traceback (most recent call last)"
 _LONGEST = 400
+_DEEPEST = 100
 _FILES = {"overrides.yaml": list, "config.yaml": dict, "hydra.yaml": dict}
 
 
@@ -98,12 +100,16 @@ def _yaml(path: Path, kind: type, remarks: list[str]) -> Any:
     """Return what a file of Hydra holds, or an empty `kind` and a remark on what is wrong with it."""
     import yaml  # type: ignore[import-untyped]
 
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    loader, depth = getattr(yaml, "CSafeLoader", yaml.SafeLoader), 0
     try:
+        if not path.is_file():
+            raise FileNotFoundError(ENOENT, "it is missing")
         text = path.read_text(encoding="utf-8-sig")
-        # Hydra writes none, and a few lines of aliases may stand for more than memory holds
-        if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, loader)):
-            raise ValueError("aliases")
+        for event in yaml.parse(text, loader):
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            # Hydra writes no aliases: a few lines of them may stand for more than memory holds
+            if isinstance(event, yaml.AliasEvent) or depth > _DEEPEST:
+                raise ValueError
         held = yaml.load(text, loader)
     except OSError as error:
         wrong = f"cannot be read ({error.strerror})"
@@ -126,4 +132,4 @@ def _flatten(node: Any, name: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def _natural(text: str) -> list[tuple[int, str]]:
-    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", text)]
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", text)]

@@ -22,33 +22,27 @@ def remarks(groups: Sequence[Group], measure: Measure, lines: Mapping[str, Curve
             for remark in _of_run(run):
                 where.setdefault((group.name, remark), []).append(run.log.path)
     sentences = [f"{name} {remark} ({some(paths, 3)})." for (name, remark), paths in where.items()]
-    sentences += [one for group in groups for one in _left_out(group)]
-    drawn = [group for group in groups if group.drawn] if lines else []  # without any, all else says so
-    return sentences + [one for group in drawn for one in _validations(group, measure, lines)]
+    for group in groups:
+        if left_out := [run.log.path for run in group.logged if run not in group.drawn]:
+            count, which = f"{len(left_out)} of its {len(group.logged)} runs", some(left_out, 3)
+            why = "which did not finish, or came less than half as far as another"
+            sentences.append(f"{group.name} is shown without {count}, {why} ({which}).")
+    for group in groups:
+        if lines and group.drawn:  # without any, all else says so
+            most = max(int(np.isfinite(measure.values(run.log)).sum()) for run in group.drawn)
+            common = len(lines[group.name].steps) if group.name in lines else 0
+            if not most:
+                sentences.append(f"{group.name} has no validation, and is in no comparison of accuracies.")
+            elif common < most:
+                had = f"the {common} validations that all its seeds had; one seed had {most}"
+                sentences.append(f"{group.name} is compared at {had}.")
+    return sentences
 
 
 def resumed(lines: Mapping[str, Curve]) -> list[str]:
     """Name the groups whose logs begin in the middle: every comparison of amounts is in their favour."""
     names = ", ".join(name for name, one in lines.items() if any(run.log.begins_late for run in one.runs))
     return [f"Not comparable: {names}. What was spent before the log's first step is not known."] if names else []
-
-
-def _left_out(group: Group) -> list[str]:
-    paths = [run.log.path for run in group.logged if run not in group.drawn]
-    if not paths:
-        return []
-    why = "which did not finish, or came less than half as far as another"
-    return [f"{group.name} is shown without {len(paths)} of its {len(group.logged)} runs, {why} ({some(paths, 3)})."]
-
-
-def _validations(group: Group, measure: Measure, lines: Mapping[str, Curve]) -> list[str]:
-    counts = [int(np.isfinite(measure.values(run.log)).sum()) for run in group.drawn]
-    most, common = max(counts), len(lines[group.name].steps) if group.name in lines else 0
-    if not most:
-        return [f"{group.name} has no validation, and is in no comparison of accuracies."]
-    if common == most:
-        return []
-    return [f"{group.name} is compared at the {common} validations that all its seeds had; one seed had {most}."]
 
 
 def _of_run(run: Run) -> list[str]:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
+from itertools import takewhile
 from pathlib import Path
 
 from verl_pods_cero.errors import OptionError
@@ -139,12 +140,8 @@ def _jobs(above: Path, folders: Iterable[Path]) -> list[Run]:
 
 
 def _sweep_of(folder: Path, above: Path) -> Path | None:
-    for parent in folder.parents:
-        if (parent / "multirun.yaml").is_file():
-            return parent
-        if parent == above:
-            break
-    return None
+    inside = takewhile(lambda parent: parent != above.parent, folder.parents)
+    return next((parent for parent in inside if (parent / "multirun.yaml").is_file()), None)
 
 
 def _with_status(run: Run, over: bool = False) -> Run:

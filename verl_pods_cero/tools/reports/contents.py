@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from verl_pods_cero.tools.reports import tables
 from verl_pods_cero.tools.reports.accuracy import Curve, Measure, curves, describe_measure
 from verl_pods_cero.tools.reports.comparisons import FEWEST_SEEDS, HELD_EQUAL, equal_amounts, milestones, target
 from verl_pods_cero.tools.reports.drawing import Image, Places
@@ -19,15 +20,7 @@ from verl_pods_cero.tools.reports.remarks import remarks, resumed
 from verl_pods_cero.tools.reports.results import Result, results
 from verl_pods_cero.tools.reports.runs import FAILED
 from verl_pods_cero.tools.reports.step_figures import STEP_FIGURES
-from verl_pods_cero.tools.reports.tables import (
-    Table,
-    equal_amounts_table,
-    group_table,
-    milestone_table,
-    ratio_table,
-    run_table,
-    sweep_table,
-)
+from verl_pods_cero.tools.reports.tables import Table
 from verl_pods_cero.tools.reports.time_shares import seconds_a_step
 
 SPREAD = (
@@ -109,11 +102,11 @@ def _runs(
         "Time is the sum of training steps and validations, without start-up (timing_s/step, timing_s/testing)."
     )
     single = [one for one in found if one.run.sweep is None]
-    tables = [run_table(single)] if single else []
+    shown = [tables.run_table(single)] if single else []
     if any(len(group.drawn) > 1 for group in groups):
         paragraphs.append(SPREAD)
-        tables.append(group_table(groups, found, lines))
-    return Section("Runs", paragraphs, tables)
+        shown.append(tables.group_table(groups, found, lines))
+    return Section("Runs", paragraphs, shown)
 
 
 def _sweeps(found: Sequence[Result], places: Places) -> list[Section]:
@@ -128,7 +121,7 @@ def _sweeps(found: Sequence[Result], places: Places) -> list[Section]:
         counts = f"{len(own)} jobs, {failed} of them failed." if failed else f"{len(own)} jobs."
         images = [sweep_figure(own, places)] if any(np.isfinite(one.last) for one in own) else []
         paragraphs = [counts] if images else [counts, NO_VALIDATION]
-        made.append(Section(f"Multirun {sweep}", paragraphs, [sweep_table(sweep, own)], images))
+        made.append(Section(f"Multirun {sweep}", paragraphs, [tables.sweep_table(sweep, own)], images))
     return made
 
 
@@ -138,23 +131,23 @@ def _milestones(lines: Mapping[str, Curve], baseline: Group | None, goal: float 
         return Section(heading, ["The baseline has no validation: there is nothing to compare with."])
     interval = INTERVAL if goal is not None else f"{INTERVAL} {DRAWN_TARGET}"
     found, least = milestones(lines, baseline.name, goal), target(lines[baseline.name]) if goal is None else goal
-    tables = [milestone_table(found, baseline.name, least)]
+    shown = [tables.milestone_table(found, baseline.name, least)]
     if len(lines) == 1:
-        return Section(heading, ["There is no other group to compare the baseline with."], tables)
+        return Section(heading, ["There is no other group to compare the baseline with."], shown)
     figure = ratios_figure(found, baseline.name, least, places)
-    tables.append(ratio_table(found, baseline.name))
+    shown.append(tables.ratio_table(found, baseline.name))
     said = [interval, *resumed(lines)]
     if not any(one.spent for one in found if one.group == baseline.name):
         said.append(f"{baseline.name} does not get there: no ratio is finite, and none is drawn.")
-    return Section(heading, said, tables, [figure] if figure else [])
+    return Section(heading, said, shown, [figure] if figure else [])
 
 
 def _equal_amounts(lines: Mapping[str, Curve], baseline: Group | None) -> list[Section]:
     if baseline is None or baseline.name not in lines:
         return []
     found = (equal_amounts(lines, baseline.name, axis) for axis in HELD_EQUAL)
-    tables = [equal_amounts_table(one, baseline.name) for one in found if one is not None]
-    return [Section("Accuracy at equal rollouts and equal time", [EQUAL, *resumed(lines)], tables)] if tables else []
+    shown = [tables.equal_amounts_table(one, baseline.name) for one in found if one is not None]
+    return [Section("Accuracy at equal rollouts and equal time", [EQUAL, *resumed(lines)], shown)] if shown else []
 
 
 def _time(drawn: Sequence[Group]) -> Section:

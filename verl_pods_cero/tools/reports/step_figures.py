@@ -8,17 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from verl_pods_cero.core.arrays import Floats
-from verl_pods_cero.tools.reports.drawing import (
-    COLOURS,
-    Image,
-    Places,
-    canvas,
-    draw_line,
-    fit_lines,
-    from_to,
-    image,
-    share_legend,
-)
+from verl_pods_cero.tools.reports import drawing
+from verl_pods_cero.tools.reports.drawing import COLOURS, Image, Places
 from verl_pods_cero.tools.reports.groups import Group
 from verl_pods_cero.tools.reports.log_files import Log
 from verl_pods_cero.tools.reports.spread import half_width
@@ -108,22 +99,23 @@ class StepFigure:
         shown = [panel for panel in read if panel[1] or panel[2]]
         if not shown:
             return None
-        with canvas(4.5 * len(shown) if len(shown) > 1 else 6.5, 3.3, len(shown), len(shown)) as (figure, axes_of):
+        width = 4.5 * len(shown) if len(shown) > 1 else 6.5
+        with drawing.canvas(width, 3.3, len(shown), len(shown)) as (figure, axes_of):
             words = []
             for axes, (label, solid, dotted) in zip(axes_of, shown, strict=True):
                 named = {line.name for line in solid}
                 for line, dashes in [(line, None) for line in solid] + [(line, ":") for line in dotted]:
                     name = None if dashes and line.name in named else line.name
-                    draw_line(axes, line.steps, line.mean, line.half_width, places[line.name], name, dashes)
-                    words.append(f"{label} of {line.name}{', dotted,' if dashes else ''} {from_to(line.mean)}")
+                    drawing.draw_line(axes, line.steps, line.mean, line.half_width, places[line.name], name, dashes)
+                    words.append(f"{label} of {line.name}{', dotted,' if dashes else ''} {drawing.from_to(line.mean)}")
                 axes.set(xlabel="training steps", ylabel=label)
-                fit_lines(axes)
-            share_legend(figure, axes_of)
+                drawing.fit_lines(axes)
+            drawing.share_legend(figure, axes_of)
             stretch = max(line.stretch for _, solid, dotted in shown for line in (*solid, *dotted))
             caption = (
                 f"{self.caption} Each point is the mean of up to {stretch} steps." if stretch > 1 else self.caption
             )
-            return image(figure, f"Lines of {self.heading.lower()}. " + "; ".join(words), caption)
+            return drawing.image(figure, f"Lines of {self.heading.lower()}. " + "; ".join(words), caption)
 
 
 class _Exposures(StepFigure):
@@ -135,7 +127,7 @@ class _Exposures(StepFigure):
         found = {name: lines for name, lines in deciles.items() if lines}
         if not found:
             return None
-        with canvas(9, 0.5 + 2.3 * -(-len(found) // 3), len(found), min(3, len(found))) as (figure, panels):
+        with drawing.canvas(9, 0.5 + 2.3 * -(-len(found) // 3), len(found), min(3, len(found))) as (figure, panels):
             top = max(float(lines[-1].mean.max()) for lines in found.values())
             for axes, (name, lines) in zip(panels, found.items(), strict=True):
                 colour, middle = COLOURS[places[name] % len(COLOURS)], lines[len(lines) // 2]
@@ -144,7 +136,7 @@ class _Exposures(StepFigure):
                 axes.set(title=name, xlabel="training steps", ylabel="rollouts a prompt", ylim=(0, 1.05 * top or 1))
             ends = {name: " to ".join(f"{line.mean[-1]:.3g}" for line in lines) for name, lines in found.items()}
             words = [f"{name}: at the end {end}" for name, end in ends.items()]
-            return image(figure, "Exposures of prompts. " + "; ".join(words), self.caption)
+            return drawing.image(figure, "Exposures of prompts. " + "; ".join(words), self.caption)
 
 
 STEP_FIGURES = (

@@ -18,14 +18,14 @@ def ending(error: BaseException | None) -> int:
         if error is not None:
             raise error
 
-    return exit_status(act, words=str.upper)
+    return exit_status(act)
 
 
 @pytest.mark.parametrize(
     ("error", "status", "said"),
     [
         (None, 0, ""),
-        (OptionError("--n", "must be odd", 2, "use 3"), 2, "error: --N MUST BE ODD, GOT 2. FIX: USE 3.\n"),
+        (OptionError("--n", "must be odd", 2, "use 3"), 2, "error: --n must be odd, got 2. Fix: use 3.\n"),
         (PluginError("no verl"), 1, "error: no verl\n"),
         (OSError("disk full"), 1, "error: disk full\n"),
         (KeyboardInterrupt(), 130, "interrupted\n"),

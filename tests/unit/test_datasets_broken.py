@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -115,6 +119,18 @@ def test_a_broken_source_is_named_and_nothing_is_written(
     assert not output.exists()
 
 
+@pytest.mark.parametrize("name", CATALOG)
+def test_a_folder_of_broken_files_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
+    folder, output = tmp_path / "all", tmp_path / "out"
+    folder.mkdir()
+    for source in BROKEN:
+        broken(folder, source)
+    assert command(name, "--source", folder, "--output", output) == 2
+    assert command(name, "--source", *folder.glob("*.jsonl"), "--output", output) == 2
+    assert "Fix: " in capsys.readouterr().err
+    assert not output.exists()
+
+
 @pytest.mark.parametrize("source", [*BROKEN, *FOLDERS])
 def test_a_broken_source_beside_a_good_one_costs_its_own_rows_or_the_run_but_no_file_in_half(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], source: str
@@ -139,6 +155,13 @@ def test_a_pointer_to_large_storage_is_called_one(
 ) -> None:
     assert command("gsm8k", "--source", broken(tmp_path, source), "--output", tmp_path / "out") == 2
     assert "a pointer to large storage" in capsys.readouterr().err
+
+
+def test_a_prompt_of_many_choices_costs_no_time(tmp_path: Path) -> None:
+    start = time.process_time()
+    hostile = {"prompt": "Which?" + "\nA: x\nB: x\nC: x" * 10_000, "answer": "A"}
+    assert len(prepare(tmp_path, "sciknoweval", [hostile, sciknoweval()], "--split", "train")) == 1
+    assert time.process_time() - start < 2
 
 
 def test_half_a_character_costs_its_row_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -197,14 +220,22 @@ def test_a_folder_in_the_place_of_a_file_is_refused_before_anything_is_read(
     assert "--output must not hold a folder of that name" in capsys.readouterr().err
 
 
+def test_a_terminal_that_knows_no_greek_gets_its_report(tmp_path: Path) -> None:
+    source = write_source(tmp_path / "raw.jsonl", [{"question": "α + 2?", "answer": "4"}])
+    code = f"from verl_pods_cero.tools.cli import main; main(['data', 'math', '--source', {str(source)!r}])"
+    environment = os.environ | {"PYTHONIOENCODING": "ascii"}
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, check=True)
+    assert rb'"question": "\u03b1 + 2?"' in done.stdout
+
+
 def test_the_check_before_training_names_the_file_whose_rows_have_no_data_source(tmp_path: Path) -> None:
     write_source(tmp_path / "rows.jsonl", [{"prompt": user("?")}])
     write_source(tmp_path / "rows.parquet", [{"prompt": user("?")}])
     (tmp_path / "pointer.parquet").write_bytes(POINTER)
     for name, message in (
         ("rows.jsonl", "data_source has no scorer"),
-        ("rows.parquet", "data_source must be a column of a parquet file"),
-        ("pointer.parquet", "data_source must be a column of a parquet file"),
+        ("rows.parquet", "data_source must be a column that can be read"),
+        ("pointer.parquet", "data_source must be a column that can be read"),
     ):
         with pytest.raises(OptionError, match=rf"{name}: {message}"):
             check_setup([str(tmp_path / name)])

@@ -33,7 +33,7 @@ def test_a_test_set_that_repeats_its_problems_asks_each_once(
     assert ground_truths(prepare(tmp_path, "aime24", AIME * 32)) == [str(i + 1) for i in range(30)]
     assert "read 960 rows, kept 30\nremoved 930 duplicates (same question, same answer)" in capsys.readouterr().out
     assert len(prepare(tmp_path, "aime24", AIME * 32, "--no-deduplicate", "--force")) == 960
-    assert "warning: 930: repeat an earlier question and its answer" in capsys.readouterr().out
+    assert "warning: 930 rows repeat an earlier question and its answer" in capsys.readouterr().out
 
 
 def test_repeated_rows_of_other_data_sets_are_kept_with_a_warning_and_go_on_demand(
@@ -43,7 +43,7 @@ def test_repeated_rows_of_other_data_sets_are_kept_with_a_warning_and_go_on_dema
     assert len(prepare(tmp_path, "gsm8k", raw)) == 33
     said = capsys.readouterr().out
     repeated = "repeat an earlier question and its answer (--deduplicate removes them): raw.jsonl rows 31-32\n"
-    assert f"warning: 2: {repeated}" in said
+    assert f"warning: 2 rows {repeated}" in said
     assert "kept both, with different answers to one question: raw.jsonl row 1, raw.jsonl row 33" in said
     assert len(prepare(tmp_path, "gsm8k", raw, "--deduplicate", "--force")) == 31
 
@@ -57,8 +57,8 @@ def test_repeated_rows_of_other_data_sets_are_kept_with_a_warning_and_go_on_dema
         ("gsm8k", MATH, 2, "'20 of 60 rows rejected'. Fix: the rejected ones are rows of math: name that"),
         ("gsm8k", [sciknoweval()], 2, "hold usable rows, got 0. Fix: the rejected ones are rows of sciknoweval"),
         ("sciknoweval", GSM8K, 2, "got 0. Fix: the rejected ones are rows of gsm8k"),
-        ("math", GSM8K, 0, "warning: 30: have their answer after ####, as those of gsm8k do"),
-        ("aime25", MATH, 0, "warning: 20: have an answer that is no integer, as those of aime25 are"),
+        ("math", GSM8K, 0, "warning: 30 rows have their answer after ####, as gsm8k's do"),
+        ("aime25", MATH, 0, "warning: 20 rows have an answer that is no integer, as aime25's are"),
         ("aime24", [verl_schema(user("2?"), "2")], 0, "took 1 rows whose data_source was 'found somewhere' (now"),
     ],
 )

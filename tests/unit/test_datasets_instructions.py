@@ -2,6 +2,7 @@ r"""Instructions that prompts bring along: known ones go, at either end; what st
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -66,6 +67,15 @@ def test_what_belongs_to_a_question_stays(question: str) -> None:
     assert take_off(question) == (question, "")
 
 
+@pytest.mark.parametrize("part", ["Please ", "x. Let's think step by step. ", "\n\n", "put your answer in \\boxed{"])
+def test_a_hostile_prompt_costs_no_time(part: str) -> None:
+    start = time.process_time()
+    hostile = "x" + part * (100_000 // len(part))
+    take_off(hostile)
+    suspicious_part(hostile.replace("\\boxed", ""))
+    assert time.process_time() - start < 1
+
+
 def test_a_boxed_prompt_is_asked_once_and_the_instruction_is_counted(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -97,7 +107,7 @@ def test_what_still_reads_like_an_instruction_is_counted_and_shown(
     rows = prepare(tmp_path, "math", [{"question": "1 + 1?", "answer": "2"}, {"question": asked, "answer": "4"}])
     assert rows[1]["extra_info"]["question"] == asked
     said = capsys.readouterr().out
-    assert "warning: 1: have a question that reads like an instruction" in said
+    assert "warning: 1 rows have a question that reads like an instruction" in said
     assert f"raw.jsonl row 2\n  such as: {suspicious_part(asked)!r}\n" in said
 
 

@@ -14,6 +14,7 @@ import importlib.util
 import logging
 import multiprocessing
 import threading
+from dataclasses import replace
 from functools import lru_cache
 from multiprocessing.pool import Pool
 from queue import SimpleQueue
@@ -128,20 +129,27 @@ def _start() -> Pool:
 
 
 def _compare(ground_truth: str, candidate: str) -> bool:
-    """Compare in the child process, in its main thread."""
-    from math_verify import ExprExtractionConfig, LatexExtractionConfig, parse, verify
+    """Compare two normal forms in the child process, in its main thread."""
+    from math_verify import grader, verify
 
-    # an answer with mathematics among its words ("$x = 3$ or $4$") is searched, any other is taken whole
-    mixed = "$" in candidate.replace(r"\$", "")
-    text = candidate if mixed else rf"\boxed{{{candidate}}}"
-    answer = parse(text, [LatexExtractionConfig(), ExprExtractionConfig()])
-    return bool(answer) and bool(verify(_reference(ground_truth), answer))
+    from verl_pods_cero.rewards.tolerance import equal_numbers
+
+    # its own comparison chops what is smaller than 1e-15 and rounds to six decimals, however small the answer
+    grader.sympy_numeric_eq = equal_numbers
+    expected, given = _parsed(ground_truth), _parsed(candidate)
+    if expected is None or given is None:
+        return False
+    if getattr(expected, "is_number", False) and getattr(given, "is_number", False):
+        return equal_numbers(expected, given)
+    return bool(verify(expected, given))
 
 
 @lru_cache(maxsize=1024)
-def _reference(ground_truth: str) -> list[Any]:
-    """Parse a ground truth once for all rollouts of its prompt."""
+def _parsed(form: str) -> Any:
+    """Parse a normal form: one expression, or None."""
     from math_verify import LatexExtractionConfig, parse
 
-    parsed: list[Any] = parse(rf"\boxed{{{ground_truth}}}", [LatexExtractionConfig()])
-    return parsed
+    config = LatexExtractionConfig()
+    # the normal form has no units: what is left of letters is mathematics
+    config = replace(config, normalization_config=replace(config.normalization_config, units=False))
+    return next(iter(parse(rf"\boxed{{{form}}}", [config], fallback_mode="no_fallback")), None)

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from verl_pods_cero.errors import OptionError, nearest, option_names
+from verl_pods_cero.rewards.data_sources import data_sources
 from verl_pods_cero.rewards.grade_school import score_number
 from verl_pods_cero.rewards.letters import score_letter
 from verl_pods_cero.rewards.math_process import require_math_verify
@@ -82,33 +83,17 @@ def check_setup(files: Iterable[str], **reward_kwargs: object) -> None:
         reward_kwargs: The options that `compute_score` will get.
 
     Raises:
-        OptionError: a file that cannot be read, rows without a scorer, or a wrong option.
+        OptionError: a data source without a scorer, a file that cannot be read, or a wrong option.
         PluginError: rows of mathematics, and math-verify is not installed.
     """
     RewardOptions.parse(reward_kwargs)
     for file in files:
         if "://" in file:
             continue
-        with option_names({"data_source": f"{file}: data_source", "--source": "data.train_files and data.val_files"}):
-            for source in _data_sources(Path(file).expanduser()):
+        with option_names({"data_source": f"{file}: data_source"}):
+            for source in data_sources(Path(file).expanduser()):
                 if scorer_name(source) == "expression":
                     require_math_verify()
-
-
-def _data_sources(file: Path) -> list[str]:
-    if file.suffix == ".parquet":
-        import pyarrow.parquet as pq
-
-        try:
-            column = pq.read_table(file, columns=["data_source"]).column(0)
-        except (OSError, ValueError) as error:
-            cause = str(error).partition("\n")[0]
-            fix = "write the file with `verl-pods-cero data <name>`"
-            raise OptionError("data_source", f"must be a column of a parquet file ({cause})", str(file), fix) from error
-        return [str(name) for name in column.unique().to_pylist()]
-    from verl_pods_cero.tools.datasets.records import read_files
-
-    return sorted({str(record.fields.get("data_source")) for record in read_files([file]) if record.fields})
 
 
 def scorer_name(data_source: str) -> str:

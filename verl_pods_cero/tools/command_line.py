@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import io
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -24,6 +25,9 @@ def exit_status(act: Callable[[], int | None]) -> int:
         0, 2 after an `OptionError`, 1 after a `PluginError` or an `OSError`, 130 after an interrupt. Any other
         exception is a mistake of the program, and passes through with its traceback.
     """
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # what a data set or a run is called may be beyond the terminal's encoding
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         return act() or 0
     except OptionError as error:

@@ -16,10 +16,6 @@ LEVELS = ("L1", "L2", "L3", "L4", "L5")
 QUESTION_TYPE = "mcq-4-choices"
 
 _LETTERS = "ABCD"
-_PROMPT = re.compile(
-    r"(?P<question>.*?)\n+A[.:)] (?P<A>.*?)\nB[.:)] (?P<B>.*?)\nC[.:)] (?P<C>.*?)\nD[.:)] (?P<D>.*)",
-    re.DOTALL,
-)
 
 
 @dataclass(frozen=True)
@@ -73,17 +69,13 @@ def read_choice_problem(fields: Mapping[str, Any]) -> Problem:
     if texts.count(texts[_LETTERS.index(letter)]) > 1:
         raise UnusableError("has two choices that read like the right one")
     details = _details(fields)
-    level = str(details.get("level") or "")
-    notes = [f"without the instruction of their prompt: {instruction!r}"] if instruction else []
-    if not level:
-        notes.append("that do not say their domain and level")
     lines = [f"{label}: {text}" for label, text in zip(_LETTERS, texts, strict=True)]
     return Problem(
         question="\n".join([question, "", *lines]),
         answer=letter,
         subject=str(details.get("task") or ""),
-        level=level,
-        notes=tuple(notes),
+        level=str(details.get("level") or ""),
+        instruction=instruction,
     )
 
 
@@ -103,11 +95,17 @@ def _listed(values: object) -> list[str]:
 
 
 def _republished(fields: Mapping[str, Any]) -> tuple[str, list[str], str]:
-    prompt, instruction = take_off(str(fields.get("prompt") or ""))
-    match = _PROMPT.fullmatch(prompt)
-    if match is None:
-        raise UnusableError("has neither choices nor a prompt that lists them as A: to D:")
-    return match["question"].strip(), [match[label].strip() for label in _LETTERS], instruction
+    rest, instruction = take_off(str(fields.get("prompt") or ""))
+    parts = []
+    for letter in _LETTERS:
+        # the first label of each kind: one pass, however many there are
+        part, *after = re.split(rf"\n{letter}[.:)](?=\s|$)", rest, maxsplit=1)
+        if not after:
+            raise UnusableError("has neither choices nor a prompt that lists them as A: to D:")
+        parts.append(part.strip())
+        [rest] = after
+    question, *texts = [*parts, rest.strip()]
+    return question, texts, instruction
 
 
 def _details(fields: Mapping[str, Any]) -> Mapping[str, Any]:

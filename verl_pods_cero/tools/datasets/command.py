@@ -54,14 +54,7 @@ def _run(args: argparse.Namespace) -> None:
         raise OptionError("--max-rejected", "must be a share from 0 to 1", args.max_rejected, "use 0.1")
     if args.limit is not None and args.limit < 1:
         raise OptionError("--limit", "must be at least 1", args.limit, "leave it out for all rows")
-    output: Path = args.output or Path("data") / entry.name
-    paths = {name: output / f"{name}.parquet" for name in (("train", "test") if fraction else (split,))}
-    if output.suffix == ".parquet" or output.is_file():
-        raise OptionError("--output", "must be a directory", str(output), f"use {output.parent}")
-    for path in paths.values():
-        if path.is_dir():
-            raise OptionError("--output", "must not hold a folder of that name", str(path), "name another")
-        refuse_to_overwrite(path, "--output", overwrite=args.force, flag="--force", rule="must not hold the file yet")
+    paths = _outputs(args, entry, ("train", "test") if fraction else (split,))
     tokenizer = load_tokenizer(args.tokenizer)
 
     tally = Tally()
@@ -83,6 +76,18 @@ def _run(args: argparse.Namespace) -> None:
     print("score it with: reward.custom_reward_function.path=pkg://verl_pods_cero.rewards")
     if entry.answers in ("latex", "integer") and not has_math_verify():
         print(f"note: its scorer needs math-verify, which is not installed here: {INSTALL}")
+
+
+def _outputs(args: argparse.Namespace, entry: Catalogued, names: tuple[str, ...]) -> dict[str, Path]:
+    output: Path = args.output or Path("data") / entry.name
+    if output.suffix == ".parquet" or output.is_file():
+        raise OptionError("--output", "must be a directory", str(output), f"use {output.parent}")
+    paths = {name: output / f"{name}.parquet" for name in names}
+    for path in paths.values():
+        if path.is_dir():
+            raise OptionError("--output", "must not hold a folder of that name", str(path), "name another")
+        refuse_to_overwrite(path, "--output", overwrite=args.force, flag="--force", rule="must not hold the file yet")
+    return paths
 
 
 def _parts(found: list[Found], split: str, fraction: float, seed: int) -> dict[str, list[Found]]:

@@ -18,13 +18,13 @@ _PLACE = (
     r"(?:\\boxed\{[^{}\n]{0,40}\}|<answer>[^<>\n]{0,60}</answer>)\)?)?"
 )
 _ANSWER = (
-    r"(?:(?:and|then|please|always|you must|you should|remember to|make sure to|be sure to),? )*"
+    r"(?:(?:and|then|please|always|you must|you should|remember to|make sure to|be sure to),? ){0,4}"
     r"(?:put|place|give|return|output|provide|write|present|enclose|state|report|wrap|box) (?:your|the) (?:final )?"
     r"(?:numerical |numeric |integer )?answer (?:within|in|inside|into|after|with|using|as) "
     r"(?:the |a )?" + _PLACE
 )
 _STEPS = (
-    r"(?:please |let['’]s |let us |you should )*(?:reason|think|solve (?:this|it|the problem)|work)"
+    r"(?:please |let['’]s |let us |you should ){0,3}(?:reason|think|solve (?:this|it|the problem)|work)"
     r"(?: carefully| through it| about it)? step[ -]by[ -]step"
 )
 _OWN = {part.strip() for entry in CATALOG.values() for part in entry.instruction.format(question="\0").split("\0")}
@@ -46,9 +46,12 @@ _FIRST = re.compile(rf"{_SENTENCE}(?:\s*(?:question|problem)\s*:)?", re.IGNORECA
 # A sentence starts with a capital, after a full stop or on a line of its own: one in the midst of another stays.
 _LAST = re.compile(rf"(?:(?<=[.?!:;)\]}}$\"'”])|(?<=\n)|(?<=\s)(?-i:(?=[A-Z]))){_SENTENCE}\s*\Z", re.IGNORECASE)
 
+# No known sentence is as long: what stands before it need not be searched.
+_LONGEST = 600
+
 _SUSPICIOUS = re.compile(
     r"\\(?:boxed|fbox)\b|</?(?:answer|think|reasoning)>|step[ -]by[ -]step|final answer|####|\banswer\s*:"
-    r"|^\W*(?:user|assistant|system|instructions?)\s*:",
+    r"|^[^\w\n]{0,9}(?:user|assistant|system|instructions?)\s*:",
     re.IGNORECASE | re.MULTILINE,
 )
 
@@ -69,7 +72,7 @@ def take_off(prompt: str) -> tuple[str, str]:
     while found := _FIRST.match(question):
         before.append(found.group())
         question = question[found.end() :].lstrip()
-    while found := _LAST.search(question):
+    while found := _LAST.search(question, max(0, len(question) - _LONGEST)):
         after.insert(0, found.group().strip())
         question = question[: found.start()].rstrip()
     return question, " [...] ".join(filter(None, (" ".join(before), " ".join(after))))

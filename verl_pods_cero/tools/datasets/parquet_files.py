@@ -53,16 +53,12 @@ def _schema() -> Any:
     """A fixed schema: an empty column would otherwise get another type in one file than in the next."""
     import pyarrow as pa
 
-    text = pa.string()
-    message = pa.struct([("role", text), ("content", text)])
-    extra = [("index", pa.int64()), ("split", text), ("question", text), ("answer", text)]
-    extra += [("subject", text), ("level", text), ("source_file", text), ("source_row", pa.int64())]
-    return pa.schema(
-        [
-            ("data_source", text),
-            ("prompt", pa.list_(message)),
-            ("ability", text),
-            ("reward_model", pa.struct([("style", text), ("ground_truth", text)])),
-            ("extra_info", pa.struct(extra)),
-        ]
+    text, number = pa.string(), pa.int64()
+    message = pa.struct({"role": text, "content": text})
+    extra = dict.fromkeys(
+        ("index", "split", "question", "answer", "subject", "level", "source_file", "source_row"), text
     )
+    extra |= {"index": number, "source_row": number}
+    columns = {"data_source": text, "prompt": pa.list_(message), "ability": text}
+    columns["reward_model"] = pa.struct({"style": text, "ground_truth": text})
+    return pa.schema(columns | {"extra_info": pa.struct(extra)})

@@ -26,11 +26,7 @@ class Found:
 
 
 def prepare(
-    records: Iterable[Record],
-    entry: Catalogued,
-    selection: Selection,
-    limit: int | None,
-    tally: Tally,
+    records: Iterable[Record], entry: Catalogued, selection: Selection, limit: int | None, tally: Tally
 ) -> list[Found]:
     """Read the usable problems, in order, `limit` of them at most; `tally` accounts for all rows read."""
     found: list[Found] = []
@@ -45,7 +41,6 @@ def prepare(
         elif seen:
             tally.conflicts.append((next(iter(seen.values())), one.record))
         seen.setdefault(one.problem.answer, one.record)
-        _look_over(one, entry, tally)
         found.append(one)
         if limit is not None and len(found) == limit:
             break
@@ -90,10 +85,7 @@ def _usable(records: Iterable[Record], entry: Catalogued, selection: Selection, 
         except UnusableError as error:
             tally.reject(record, str(error))
             continue
-        tally.taken.update(problem.notes)
-        source = record.fields.get("data_source")
-        if source and source != entry.data_source:
-            tally.taken[f"whose data_source was {source!r} (now {entry.data_source!r})"] += 1
+        _account(problem, record, entry, tally)
         yield Found(problem, record)
 
 
@@ -106,13 +98,28 @@ def _read(fields: Mapping[str, Any], entry: Catalogued) -> Problem:
     return problem
 
 
-def _look_over(one: Found, entry: Catalogued, tally: Tally) -> None:
-    if part := suspicious_part(one.problem.question):
-        tally.warn(one.record, "have a question that reads like an instruction, which the prompt may contradict", part)
-    if entry.answers != "number" and "####" in one.problem.solution:
-        tally.warn(one.record, "have their answer after ####, as those of gsm8k do")
-    if entry.answers == "integer" and not re.fullmatch(r"-?\d+", one.problem.answer):
-        tally.warn(one.record, f"have an answer that is no integer, as those of {entry.name} are", one.problem.answer)
+def _account(problem: Problem, record: Record, entry: Catalogued, tally: Tally) -> None:
+    """Note what was changed in a row that is taken, and what a user should look at."""
+    source = (record.fields or {}).get("data_source")
+    for applies, what in (
+        (problem.instruction, f"without the instruction of their prompt: {problem.instruction!r}"),
+        (problem.left_out, f"with the last user message of their prompt alone (left out: {problem.left_out})"),
+        (entry.answers == "letter" and not problem.level, "that do not say their domain and level"),
+        (source and source != entry.data_source, f"whose data_source was {source!r} (now {entry.data_source!r})"),
+    ):
+        tally.taken.update([what] if applies else [])
+    part, number = suspicious_part(problem.question), re.fullmatch(r"-?\d+", problem.answer)
+    for applies, what, sample in (
+        (part, "have a question that reads like an instruction, which the prompt may contradict", part),
+        (entry.answers != "number" and "####" in problem.solution, "have their answer after ####, as gsm8k's do", ""),
+        (
+            entry.answers == "integer" and not number,
+            f"have an answer that is no integer, as {entry.name}'s are",
+            problem.answer,
+        ),
+    ):
+        if applies:
+            tally.warn(record, what, sample)
 
 
 def _key(question: str) -> str:

@@ -37,7 +37,8 @@ class Problem:
         solution: The reference solution, where there is one.
         subject: Its field or task.
         level: Its difficulty.
-        notes: What was left out or put otherwise in reading it, in words that go on from "took 3 rows".
+        instruction: What its prompt asked for besides, and is left out.
+        left_out: Whose messages of its prompt are left out, such as "system, assistant".
     """
 
     question: str
@@ -45,7 +46,8 @@ class Problem:
     solution: str = ""
     subject: str = ""
     level: str = ""
-    notes: tuple[str, ...] = ()
+    instruction: str = ""
+    left_out: str = ""
 
 
 def read_problem(fields: Mapping[str, Any], answers: str) -> Problem:
@@ -63,14 +65,11 @@ def read_problem(fields: Mapping[str, Any], answers: str) -> Problem:
     >>> read_problem({"problem": "Half?", "solution": r"It is $\boxed{\frac{1}{2}}$."}, "latex").answer
     '\\frac{1}{2}'
     """
-    row, notes = _unpacked(fields), []
-    if left_out := _take_last_message(row):
-        notes.append(f"with the last user message of their prompt alone (left out: {left_out})")
+    row = _unpacked(fields)
+    left_out = _take_last_message(row)
     question, instruction = take_off(_text(row, _QUESTION))
     if not question:
         raise UnusableError(f"has no question (looked for {', '.join(_QUESTION)})")
-    if instruction:
-        notes.append(f"without the instruction of their prompt: {instruction!r}")
     solution = _text(row, _SOLUTION)
     answer = _text(row, _ANSWER)
     if "####" in answer:
@@ -83,7 +82,7 @@ def read_problem(fields: Mapping[str, Any], answers: str) -> Problem:
     if not answer:
         raise UnusableError("has no answer (no answer field, no #### and no \\boxed{} in a solution)")
     subject, level = _text(row, _SUBJECT), _text(row, _LEVEL)
-    return Problem(question, _written(answer, answers), solution, subject, level, tuple(notes))
+    return Problem(question, _written(answer, answers), solution, subject, level, instruction, left_out)
 
 
 def flatten(ground_truth: object) -> dict[str, Any]:

@@ -119,8 +119,10 @@ def _in_folder(folder: Path, splits: tuple[str, ...]) -> list[Path]:
             if split in saved:
                 return [folder / split]
         rule = f"must hold the split {splits[0]}, not {', '.join(saved) or 'none'}"
-        raise OptionError("--source", rule, str(folder), f"name one split's folder, such as {folder / 'train'}")
-    files = [path for path in inside if path.is_file() and _is_data(path)]
+        raise OptionError(
+            "--source", rule, str(folder), f"name one split's folder, such as {folder / (saved or splits)[0]}"
+        )
+    files = [path for path in inside if path.is_file() and _is_data(path) and not path.name.startswith(".")]
     if not files:
         rule = f"must hold files that end in {', '.join(SUFFIXES)}, or a data set saved to disk"
         raise OptionError("--source", rule, str(folder), "name the files")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import groupby, islice
 
@@ -60,15 +60,13 @@ class Tally:
             f"kept both, with different answers to one question: {_place(first)}, {_place(second)}"
             for first, second in self.conflicts
         )
-        lines += _most(f"rejected {line}" for line in _listed(self.rejected))
-        for line, sample in zip(_listed(self.warnings), self.samples.values(), strict=True):
-            lines += [f"warning: {line}", *([f"  such as: {sample!r}"] if sample else [])]
+        lines += _most(f"rejected {len(own)}: {why}: {_places(own)}" for why, own in self.rejected.items())
+        for what, own in self.warnings.items():
+            lines.append(f"warning: {len(own)} rows {what}: {_places(own)}")
+            if sample := self.samples[what]:
+                lines.append(f"  such as: {_short(sample)!r}")
         # what a row says of itself may be no text that a terminal takes
         return "\n".join(lines).encode(errors="backslashreplace").decode()
-
-
-def _listed(records: Mapping[str, list[Record]]) -> list[str]:
-    return [f"{len(own)}: {_short(what)}: {_places(own)}" for what, own in records.items()]
 
 
 def _most(lines: Iterable[str]) -> list[str]:

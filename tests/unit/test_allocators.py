@@ -400,7 +400,7 @@ def test_an_allocator_of_ones_own_is_found_by_its_path(monkeypatch: pytest.Monke
     monkeypatch.setitem(sys.modules, "my_allocators", module)
     allocator = create_allocator("my_allocators:FirstCome", BASE)
     assert allocator.plan([7, 8, 9]).indices.tolist() == [7, 8]
-    with pytest.raises(TypeError, match="lacks advance, finished, load_state_dict"):
+    with pytest.raises(OptionError, match=r"lacks advance, finished, load_state_dict.* got 'my_allocators:Half'\. Fix"):
         create_allocator("my_allocators:Half", BASE)
     with pytest.raises(ValueError, match=r"^name .*'my_allocators:Second'"):
         create_allocator("my_allocators:Second", BASE)

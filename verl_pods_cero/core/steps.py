@@ -57,8 +57,8 @@ class Steps:
 
     >>> from verl_pods_cero.core.allocators import create_allocator
     >>> settings = AllocatorSettings(num_prompts=4, budget=32, rounds=2, batch_prompts=2, n=8)
-    >>> planner = Steps(create_allocator("uniform", settings), settings)
-    >>> planner.prepare(); step = planner.take(); step.total, planner.last
+    >>> steps = Steps(create_allocator("uniform", settings), settings)
+    >>> steps.prepare(); step = steps.take(); step.total, steps.last
     (16, False)
     """
 

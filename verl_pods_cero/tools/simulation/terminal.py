@@ -5,6 +5,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from verl_pods_cero.tools.simulation.filters import FILTER_MEASURES
 from verl_pods_cero.tools.simulation.summary import Spread, Summary
 
 if TYPE_CHECKING:
@@ -64,20 +67,12 @@ def filter_table(summary: Summary) -> Table | None:
         table.add_column(heading, justify="right")
     for player in shown:
         results = summary.results[player]
-        for rule, keep in results[0].filters:
-            spreads = {
-                name: Spread.of([one.filters[rule, keep][name] for one in results])
-                for name in results[0].filters[rule, keep]
-            }
-            table.add_row(
-                player,
-                rule,
-                str(keep),
-                f"{spreads['variance_generated'].mean:.3f}",
-                f"{spreads['variance_kept'].mean:.3f}",
-                f"{100 * spreads['mixed_kept'].mean:.1f} %",
-                f"{100 * spreads['updates_saved'].mean:.1f} %",
+        for key in results[0].filters:
+            generated, kept, mixed, saved = (
+                float(np.mean([one.filters[key][name] for one in results])) for name in FILTER_MEASURES
             )
+            numbers = (f"{generated:.3f}", f"{kept:.3f}", f"{100 * mixed:.1f} %", f"{100 * saved:.1f} %")
+            table.add_row(player, *map(str, key), *numbers)
     return table
 
 

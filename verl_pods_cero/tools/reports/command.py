@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from verl_pods_cero.errors import OptionError
 from verl_pods_cero.files import written_whole
-from verl_pods_cero.tools.command_line import exit_status, require
+from verl_pods_cero.tools.command_line import exit_status, refuse_to_overwrite, require
 
 if TYPE_CHECKING:
     from verl_pods_cero.tools.reports.contents import Section
@@ -126,9 +126,9 @@ def _check_output(path: Path, option: str, mark: str, *, overwrite: bool) -> Non
         raise OptionError(option, "must be a file", str(path), f"use {path / 'report.html'}")
     if not path.parent.is_dir():
         raise OptionError(option, "must be in a folder that exists", str(path), f"make {path.parent} first")
-    if not path.exists() or overwrite:
-        return
-    with path.open("rb") as file:
-        if mark.encode() not in file.read(2000):
-            fix = "add --overwrite to replace it, or name another file"
-            raise OptionError(option, "must not hold a file that is no earlier report", str(path), fix)
+    ours = False
+    if path.exists():
+        with path.open("rb") as file:
+            ours = mark.encode() in file.read(2000)
+    rule = "must not hold a file that is no earlier report"
+    refuse_to_overwrite(path, option, overwrite=overwrite or ours, rule=rule)

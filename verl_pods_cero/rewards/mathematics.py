@@ -82,5 +82,5 @@ def _equal_at_once(expected: Reading, given: Reading) -> bool | None:
     if Kind.WORDS in kinds:
         return solid[0].casefold() == solid[1].casefold()
     # an order is no part of a list, and an equation is no value
-    unlike = kinds == {Kind.TUPLE, Kind.LIST} or ("=" in solid[0]) != ("=" in solid[1])
+    unlike = kinds == {Kind.TUPLE, Kind.LIST} or expected.equation != given.equation
     return False if unlike or not kinds.isdisjoint({Kind.BASED, Kind.LITERAL}) else None

@@ -29,6 +29,7 @@ _REWRITTEN = (
     (re.compile(r"\\(?:text(?:bf|it|rm|normal|sf|up)?|[mh]box|math(?:rm|bf|it|sf)|operatorname)\s*\{"), r"\\text{"),
     (re.compile(r"\\text\{ *\}"), " "),
     (re.compile(r"\binfinity\b"), r"\\infty "),
+    (re.compile(r"\\varnothing(?![a-zA-Z])"), r"\\emptyset"),
     (re.compile(r"(?<![_^\d])(\d+) ?\((?=\d)"), r"\1\\cdot("),  # else read as a mixed number: 4(3) as 7
     (re.compile(r"\\frac *(\{[^{}]*\}|[\da-z]) *(\{[^{}]*\}|[\da-z])"), lambda match: _braced(r"\frac", match)),
     (re.compile(r"\\sqrt *([\da-z])"), lambda match: _braced(r"\sqrt", match)),
@@ -37,16 +38,17 @@ _REWRITTEN = (
 # A unit: words after a number, with a power of two or three. "Or", "and" and the like are no words of a unit.
 _WORD = r"(?!(?:(?i:or|and)|not|nor|either|maybe|to|if|for|when|where|with|pi|e|i)\b)[A-Za-z]+"
 _WORDS = rf"\(?{_WORD}(?:[ /.-]+{_WORD})*\.?\)?"
-_SHORT = r"(?:[cdkm]m|[km]g|m[lL]|mph|ft|lbs?|min|sec|hrs?)"
+_SHORT = r"(?:[cdkm]m|[km]g|m[lL]|mph|ft|lbs?|min|sec|hrs?|pct)"
 _UNIT = re.compile(
     rf" ?(?:\\text\{{ *{_WORDS} *\}}|(?<=[\d}})\]]) ?(?:\{{{_SHORT}\}}|{_SHORT})"
     rf"|(?<=[\d}})\]]) (?:{_WORD} )*(?:{_SHORT}|(?=[A-Za-z]{{4}}){_WORD}))(?: ?\^ ?\{{?[23]\}}?)?$"
 )
+_STOP = re.compile(r"(?<![.,;:]) *[.,;:]$")
 _FORMULA = re.compile(r"\$(?!\s)([^$]*[^\s$])\$(?!\d)")  # "$5 or $6" are dollars
 _SYMBOL = re.compile(r"\\text\{([A-Za-z])\}")
 _TEXT = re.compile(r"\\text\{([^{}]*)\}")
 _WORDING = re.compile(r"[A-Za-z](?:[A-Za-z'’. -]*[A-Za-z])?")
-_LEFTOVER = re.compile(r"\\text\{|\b(?i:or|and)\b|(?<![_\d])\d+ \d")
+_LEFTOVER = re.compile(r"\\text\{|\b(?i:or|and)\b|(?<![_\d])\d+ \d|\\[lc]?dots|\.\.")
 
 _SEPARATOR = re.compile(r"[,;]|,? ?(?:\\text\{ *,? *(?i:or|and) *\}|\b(?i:or|and)\b) ?")
 _EQUALS = re.compile(r"(?<![<>!:])=")
@@ -91,6 +93,11 @@ class Reading:
     form: str
     value: Fraction | None = None
     decimal: bool = False
+
+    @property
+    def equation(self) -> bool:
+        """Whether it equates two sides; the sign in the limits of a sum does not count."""
+        return len(list(_split(self.form, _EQUALS))) > 1
 
 
 def read(answer: str) -> Reading:
@@ -181,7 +188,7 @@ def _undressed(text: str) -> str:
     """Take away what stands around an answer: the signs of mathematics, braces, a point or comma at its end."""
     before = ""
     while text != before:
-        before, text = text, text.strip().rstrip(".,;:")
+        before, text = text, _STOP.sub("", text.strip())
         for opening, closing in (("$", "$"), (r"\(", r"\)"), (r"\[", r"\]"), ("{", "}")):
             inner = text[len(opening) : -len(closing)]
             enclosed = len(text) > 1 and text.startswith(opening) and text.endswith(closing)

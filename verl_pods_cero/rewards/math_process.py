@@ -130,8 +130,9 @@ def _start() -> Pool:
     return pool
 
 
+@lru_cache(maxsize=4096)
 def _compare(ground_truth: str, candidate: str) -> bool:
-    """Compare two normal forms in the child process, in its main thread."""
+    """Compare two normal forms in the child process, in its main thread, once for all rollouts that say the same."""
     expected, given = _parsed(ground_truth), _parsed(candidate)
     return expected is not None and given is not None and bool(_verify()(expected, given))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from functools import lru_cache
 
 from verl_pods_cero.rewards.answers import NO_ANSWER, answer_block, canonical_number, final_part, marked_answer
 from verl_pods_cero.rewards.normal_form import Kind, Reading, read
@@ -59,9 +58,7 @@ def final_expression(response: str) -> str | None:
     return marked_answer(block) or block.strip("$ \n") or None
 
 
-@lru_cache(maxsize=4096)
 def _equal(truth: str, candidate: str, timeout: float, processes: int) -> bool:
-    """Compare two answers, once for all rollouts that say the same."""
     from verl_pods_cero.rewards.math_process import equivalent
 
     expected, given = read(truth), read(candidate)

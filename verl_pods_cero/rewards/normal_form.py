@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 from fractions import Fraction
+from functools import lru_cache
 from itertools import pairwise
 
 from verl_pods_cero.rewards.answers import MARK, canonical_number
@@ -43,7 +44,7 @@ _UNIT = re.compile(
     rf" ?(?:\\text\{{ *{_WORDS} *\}}|(?<=[\d}})\]]) ?(?:\{{{_SHORT}\}}|{_SHORT})"
     rf"|(?<=[\d}})\]]) (?:{_WORD} )*(?:{_SHORT}|(?=[A-Za-z]{{4}}){_WORD}))(?: ?\^ ?\{{?[23]\}}?)?$"
 )
-_STOP = re.compile(r"(?<![.,;:]) *[.,;:]$")
+_STOP = re.compile(r"(?<![.,;:]{2}) *[.,;:]$")  # an ellipsis is no stop
 _FORMULA = re.compile(r"\$(?!\s)([^$]*[^\s$])\$(?!\d)")  # "$5 or $6" are dollars
 _SYMBOL = re.compile(r"\\text\{([A-Za-z])\}")
 _TEXT = re.compile(r"\\text\{([^{}]*)\}")
@@ -100,6 +101,7 @@ class Reading:
         return len(list(_split(self.form, _EQUALS))) > 1
 
 
+@lru_cache(maxsize=4096)  # the rollouts of a prompt share its reference, and often their answer
 def read(answer: str) -> Reading:
     r"""Return the one reading of an answer.
 

@@ -93,6 +93,9 @@ TABLE = [
     ("math", r"\boxed{x = \text{east}}", r"\text{east}", True),
     ("math", r"\boxed{E}", r"\text{(E)}", True),
     ("math", r"\boxed{2t}", "2", False),
+    ("math", r"\boxed{1, 2, 3, \ldots}", "1, 2, 3", False),
+    ("math", r"\boxed{1, 2, 3, ...}", "1, 2, 3", False),
+    ("math", r"\boxed{28 pct}", r"28\%", True),
     # one reading
     ("math", r"\boxed{3\text{ (or } 4)}", "3", False),
     ("math", r"\boxed{3\text{ (or } 4)}", "4", False),
@@ -114,6 +117,7 @@ TABLE = [
     ("math", r"\boxed{\frac{6}{8}}", r"\frac{3}{4} \text{ OR } 0.75", True),
     ("math", r"\boxed{0.75}", r"\frac{3}{4} \text{ OR } 0.75", True),
     ("math", r"\boxed{0.8}", r"\frac{3}{4} \text{ OR } 0.75", False),
+    ("math", r"\boxed{\sum_{n=1}^{100} n}", "5050", True),
     # bases
     ("math", r"\boxed{66_9}", "66_8", False),
     ("math", r"\boxed{66}", "66_9", False),

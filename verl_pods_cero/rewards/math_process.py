@@ -14,6 +14,7 @@ import importlib.util
 import logging
 import multiprocessing
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 from multiprocessing.pool import Pool
@@ -21,6 +22,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from verl_pods_cero.errors import PluginError
+from verl_pods_cero.rewards.tolerance import equal_numbers
 
 logger = logging.getLogger(__name__)
 
@@ -128,20 +130,30 @@ def _start() -> Pool:
     return pool
 
 
+@lru_cache(maxsize=4096)
 def _compare(ground_truth: str, candidate: str) -> bool:
-    """Compare two normal forms in the child process, in its main thread."""
-    from math_verify import grader, verify
-
-    from verl_pods_cero.rewards.tolerance import equal_numbers
-
-    # its own comparison chops what is smaller than 1e-15 and rounds to six decimals, however small the answer
-    grader.sympy_numeric_eq = equal_numbers
+    """Compare two normal forms in the child process, in its main thread, once for all rollouts that say the same."""
     expected, given = _parsed(ground_truth), _parsed(candidate)
-    if expected is None or given is None:
-        return False
-    if getattr(expected, "is_number", False) and getattr(given, "is_number", False):
-        return equal_numbers(expected, given)
-    return bool(verify(expected, given))
+    return expected is not None and given is not None and bool(_verify()(expected, given))
+
+
+@lru_cache(maxsize=1)
+def _verify() -> Callable[[Any, Any], bool]:
+    """Return math-verify's `verify`, with its comparison of numbers replaced by ours in this process.
+
+    Its own chops what is smaller than 1e-15 and rounds to six decimals, however small the answer.
+    """
+    from math_verify import grader
+
+    algebra = grader.sympy_symbolic_eq
+
+    def unless_numbers(first: Any, second: Any) -> bool:
+        numbers = getattr(first, "is_number", False) and getattr(second, "is_number", False)
+        return not numbers and bool(algebra(first, second))
+
+    grader.sympy_numeric_eq, grader.sympy_symbolic_eq = equal_numbers, unless_numbers
+    verify: Callable[[Any, Any], bool] = grader.verify
+    return verify
 
 
 @lru_cache(maxsize=1024)

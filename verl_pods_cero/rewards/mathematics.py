@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from functools import lru_cache
 
 from verl_pods_cero.rewards.answers import NO_ANSWER, answer_block, canonical_number, final_part, marked_answer
 from verl_pods_cero.rewards.normal_form import Kind, Reading, read
@@ -59,9 +58,7 @@ def final_expression(response: str) -> str | None:
     return marked_answer(block) or block.strip("$ \n") or None
 
 
-@lru_cache(maxsize=4096)
 def _equal(truth: str, candidate: str, timeout: float, processes: int) -> bool:
-    """Compare two answers, once for all rollouts that say the same."""
     from verl_pods_cero.rewards.math_process import equivalent
 
     expected, given = read(truth), read(candidate)
@@ -82,5 +79,5 @@ def _equal_at_once(expected: Reading, given: Reading) -> bool | None:
     if Kind.WORDS in kinds:
         return solid[0].casefold() == solid[1].casefold()
     # an order is no part of a list, and an equation is no value
-    unlike = kinds == {Kind.TUPLE, Kind.LIST} or ("=" in solid[0]) != ("=" in solid[1])
+    unlike = kinds == {Kind.TUPLE, Kind.LIST} or expected.equation != given.equation
     return False if unlike or not kinds.isdisjoint({Kind.BASED, Kind.LITERAL}) else None

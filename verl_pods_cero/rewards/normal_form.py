@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 from fractions import Fraction
+from functools import lru_cache
 from itertools import pairwise
 
 from verl_pods_cero.rewards.answers import MARK, canonical_number
@@ -29,6 +30,7 @@ _REWRITTEN = (
     (re.compile(r"\\(?:text(?:bf|it|rm|normal|sf|up)?|[mh]box|math(?:rm|bf|it|sf)|operatorname)\s*\{"), r"\\text{"),
     (re.compile(r"\\text\{ *\}"), " "),
     (re.compile(r"\binfinity\b"), r"\\infty "),
+    (re.compile(r"\\varnothing(?![a-zA-Z])"), r"\\emptyset"),
     (re.compile(r"(?<![_^\d])(\d+) ?\((?=\d)"), r"\1\\cdot("),  # else read as a mixed number: 4(3) as 7
     (re.compile(r"\\frac *(\{[^{}]*\}|[\da-z]) *(\{[^{}]*\}|[\da-z])"), lambda match: _braced(r"\frac", match)),
     (re.compile(r"\\sqrt *([\da-z])"), lambda match: _braced(r"\sqrt", match)),
@@ -37,16 +39,17 @@ _REWRITTEN = (
 # A unit: words after a number, with a power of two or three. "Or", "and" and the like are no words of a unit.
 _WORD = r"(?!(?:(?i:or|and)|not|nor|either|maybe|to|if|for|when|where|with|pi|e|i)\b)[A-Za-z]+"
 _WORDS = rf"\(?{_WORD}(?:[ /.-]+{_WORD})*\.?\)?"
-_SHORT = r"(?:[cdkm]m|[km]g|m[lL]|mph|ft|lbs?|min|sec|hrs?)"
+_SHORT = r"(?:[cdkm]m|[km]g|m[lL]|mph|ft|lbs?|min|sec|hrs?|pct)"
 _UNIT = re.compile(
     rf" ?(?:\\text\{{ *{_WORDS} *\}}|(?<=[\d}})\]]) ?(?:\{{{_SHORT}\}}|{_SHORT})"
     rf"|(?<=[\d}})\]]) (?:{_WORD} )*(?:{_SHORT}|(?=[A-Za-z]{{4}}){_WORD}))(?: ?\^ ?\{{?[23]\}}?)?$"
 )
+_STOP = re.compile(r"(?<![.,;:]{2}) *[.,;:]$")  # an ellipsis is no stop
 _FORMULA = re.compile(r"\$(?!\s)([^$]*[^\s$])\$(?!\d)")  # "$5 or $6" are dollars
 _SYMBOL = re.compile(r"\\text\{([A-Za-z])\}")
 _TEXT = re.compile(r"\\text\{([^{}]*)\}")
 _WORDING = re.compile(r"[A-Za-z](?:[A-Za-z'’. -]*[A-Za-z])?")
-_LEFTOVER = re.compile(r"\\text\{|\b(?i:or|and)\b|(?<![_\d])\d+ \d")
+_LEFTOVER = re.compile(r"\\text\{|\b(?i:or|and)\b|(?<![_\d])\d+ \d|\\[lc]?dots|\.\.")
 
 _SEPARATOR = re.compile(r"[,;]|,? ?(?:\\text\{ *,? *(?i:or|and) *\}|\b(?i:or|and)\b) ?")
 _EQUALS = re.compile(r"(?<![<>!:])=")
@@ -92,7 +95,13 @@ class Reading:
     value: Fraction | None = None
     decimal: bool = False
 
+    @property
+    def equation(self) -> bool:
+        """Whether it equates two sides; the sign in the limits of a sum does not count."""
+        return len(list(_split(self.form, _EQUALS))) > 1
 
+
+@lru_cache(maxsize=4096)  # the rollouts of a prompt share its reference, and often their answer
 def read(answer: str) -> Reading:
     r"""Return the one reading of an answer.
 
@@ -181,7 +190,7 @@ def _undressed(text: str) -> str:
     """Take away what stands around an answer: the signs of mathematics, braces, a point or comma at its end."""
     before = ""
     while text != before:
-        before, text = text, text.strip().rstrip(".,;:")
+        before, text = text, _STOP.sub("", text.strip())
         for opening, closing in (("$", "$"), (r"\(", r"\)"), (r"\[", r"\]"), ("{", "}")):
             inner = text[len(opening) : -len(closing)]
             enclosed = len(text) > 1 and text.startswith(opening) and text.endswith(closing)

@@ -35,7 +35,7 @@ def equal_numbers(first: Any, second: Any, *_: object) -> bool:
 
     Takes the place of math-verify's `sympy_numeric_eq` and has its arguments.
     """
-    import sympy  # type: ignore[import-untyped]
+    import sympy
 
     first, second = first.doit(), second.doit()
     if isinstance(first, sympy.MatrixBase) and isinstance(second, sympy.MatrixBase):

@@ -10,7 +10,7 @@ from difflib import get_close_matches
 # Below verl's logger, which keeps its handler where another library takes over the root logger.
 LOGGER = "verl.pods_cero"
 
-_FIELD = re.compile(r"\{(\w+)\}")
+_FIELD = re.compile(r"\{\{|\}\}|\{(\w+)\}")
 
 
 class FieldError(ValueError):
@@ -18,7 +18,7 @@ class FieldError(ValueError):
 
     def __init__(self, message: str) -> None:
         self.message = message
-        super().__init__(_named(message, {}))
+        super().__init__(_worded(message))
 
     def renamed(self, names: Mapping[str, str]) -> FieldError:
         """Return the same error with fields under other names; a name that is not given stays."""
@@ -39,8 +39,7 @@ class OptionError(FieldError):
 
     def __init__(self, option: str, rule: str, received: object, fix: str) -> None:
         self.option, self.rule, self.received, self.fix = option, rule, received, fix
-        # Not formatted again: what was received may hold braces of its own.
-        ValueError.__init__(self, f"{option} {_named(rule, {})}, got {received!r}. Fix: {_named(fix, {}).rstrip('.')}.")
+        ValueError.__init__(self, f"{option} {_worded(rule)}, got {received!r}. Fix: {_worded(fix).rstrip('.')}.")
 
     def renamed(self, names: Mapping[str, str]) -> OptionError:
         """Return the same error under other names."""
@@ -48,8 +47,21 @@ class OptionError(FieldError):
         return OptionError(option, rule, self.received, fix)
 
 
+def verbatim(text: object) -> str:
+    """Return a text for the message of a `FieldError` that keeps its own braces, such as a path or another error's.
+
+    >>> str(FieldError(f"{verbatim('/tmp/{run}')} lacks {{n}}"))
+    '/tmp/{run} lacks n'
+    """
+    return str(text).replace("{", "{{").replace("}", "}}")
+
+
 def _named(text: str, names: Mapping[str, str]) -> str:
-    return _FIELD.sub(lambda field: names.get(field[1], field[1]), text)
+    return _FIELD.sub(lambda found: names.get(found[1], found[0]), text)
+
+
+def _worded(text: str) -> str:
+    return _FIELD.sub(lambda found: found[1] or found[0][0], text)
 
 
 @contextmanager

@@ -14,6 +14,7 @@ Where a recipe asked for the CPU (`VERL_PLATFORM=cpu`), verl's CPU platform is a
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import sys
@@ -84,26 +85,31 @@ def _extend_hydra(_module: ModuleType) -> None:
     ConfigStore.instance().store(name=SCHEMA_NAME, node=node, package="_global_", provider="verl-pods-cero")
 
 
-def _wrap_validation(module: ModuleType) -> None:
-    def ours(config: Any, use_reference_policy: bool, use_critic: bool) -> None:
+def _wrap_validation(_module: ModuleType) -> None:
+    from verl_pods_cero.hooks.patches import OPTION_CHECKS
+
+    OPTION_CHECKS.replace(_with_our_checks)
+
+
+def _with_our_checks(verls: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(verls)
+    def checked(config: Any, use_reference_policy: bool, use_critic: bool) -> None:
         from omegaconf import OmegaConf
 
         from verl_pods_cero.hooks.weight_sockets import name_run
         from verl_pods_cero.options.checks import validate
 
-        if validate(config, use_critic=use_critic, use_reference=use_reference_policy) is not None:
+        try:
+            options = validate(config, use_critic=use_critic, use_reference=use_reference_policy)
+        except (OptionError, PluginError) as error:
+            raise _in_one_line(error) from error
+        if options is not None:
             # Hydra's own resolvers, such as its output folder, answer in this process alone.
             OmegaConf.resolve(config)
             name_run(config)
+        verls(config=config, use_reference_policy=use_reference_policy, use_critic=use_critic)
 
-    def checked(verls: Callable[..., None], _instance: object, args: tuple[Any, ...], kwargs: Any) -> None:
-        try:
-            ours(*args, **kwargs)
-        except (OptionError, PluginError) as error:
-            raise _in_one_line(error) from error
-        verls(*args, **kwargs)
-
-    wrapt.wrap_function_wrapper(module, "validate_config", checked)
+    return checked
 
 
 def _in_one_line(error: Exception) -> Exception:

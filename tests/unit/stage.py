@@ -26,11 +26,12 @@ from verl.experimental.agent_loop.agent_loop import AgentLoopOutput
 
 from verl_pods_cero.hooks import patches
 from verl_pods_cero.hooks.agent_loop import TaggingWorker
+from verl_pods_cero.hooks.generation.worker import FastWorker
 from verl_pods_cero.hooks.trainer import PodsCeroTrainerSync
 from verl_pods_cero.quickstart.model import make_tokenizer
 
 Score = Callable[[str, int, int], Any]
-"""(uid, session, global step) -> reward, or reward and scorer's info, or several rows' reward; None: it fails."""
+"""(uid, session, global step) -> reward, or reward and scorer's info, []: it ends without a row; None: it fails."""
 
 
 def start_transfer_queue() -> Callable[[], None]:
@@ -52,8 +53,8 @@ def start_transfer_queue() -> Callable[[], None]:
     return stop
 
 
-class Worker(TaggingWorker):
-    """verl's worker, whose loops score at once in place of generating."""
+class Scoring:
+    """What makes a worker's loops score at once in place of generating."""
 
     def __init__(self, config: DictConfig, score: Score, rows: int, tagged: bool) -> None:
         self.config, self.score, self.rows = config, score, rows
@@ -64,7 +65,7 @@ class Worker(TaggingWorker):
             self.tag_rows()
 
     async def _compute_score(self, outputs: list[Any], kwargs: dict[str, Any]) -> None:
-        if patches.ROW_WRITES.replaced:
+        if patches.ROW_WRITES.replaced:  # else the worker is not ours
             await super()._compute_score(outputs, kwargs)
 
     async def _run_agent_loop(self, _sampling: Any, trajectory: dict[str, Any], **kwargs: Any) -> None:
@@ -72,6 +73,8 @@ class Worker(TaggingWorker):
         result = self.score(kwargs["uid"], kwargs["session_id"], trajectory["step"])
         if result is None:
             raise RuntimeError("the engine lost this rollout")
+        if result == []:
+            return await self._agent_loop_postprocess([], trajectory["validate"], **kwargs)
         reward, info = result if isinstance(result, tuple) else (result, {"acc": float(result > 0)})
         length = 2 + kwargs["session_id"] % 3
         outputs = [
@@ -92,10 +95,18 @@ class Worker(TaggingWorker):
         await self._agent_loop_postprocess(outputs, trajectory["validate"], **kwargs)
 
 
+class PlainWorker(Scoring, TaggingWorker):
+    """Our worker with `pods_cero.fast_generation=false`."""
+
+
+class QuickWorker(Scoring, FastWorker):
+    """Our worker as it is by default."""
+
+
 class Engine:
     """verl's agent-loop manager over one worker: generation is done when the call returns."""
 
-    def __init__(self, worker: Worker) -> None:
+    def __init__(self, worker: Scoring) -> None:
         self.worker = worker
         self.submitted: list[list[str]] = []
 
@@ -186,7 +197,8 @@ class Stage:
         trainer.checkpoint_manager = quiet
         trainer._load_checkpoint()
         trainer.on_init_end()
-        self.engine = Engine(Worker(config, score, rows, tagged))
+        fast = config.pods_cero.get("fast_generation", True)
+        self.engine = Engine((QuickWorker if fast else PlainWorker)(config, score, rows, tagged))
         self.log = folder / "stage" / f"{folder.name}.jsonl"
 
     def fit(self) -> list[dict[str, float]]:
@@ -200,7 +212,7 @@ class Stage:
 
 def restore_patches() -> None:
     """Give verl's names in this process back to verl."""
-    for patch in patches.PATCHES:
+    for patch in (patches.ROW_DICTS, patches.ROW_WRITES):
         patch.restore()
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import re
 import textwrap
 from importlib import import_module
 from pathlib import Path
@@ -69,31 +71,54 @@ def test_names_are_found_however_they_are_imported(tmp_path):
             from verl.protocol import DataProto
 
             def hook():
-                tq.kv_put(tu.get_tensordict(DataProto))
+                tq.kv_put(tu.get_tensordict(DataProto.concat))
             """
         )
     )
     assert {
-        ("transfer_queue", "kv_put"),
-        ("verl.utils", "tensordict_utils"),
-        ("verl.utils.tensordict_utils", "get_tensordict"),
-        ("verl.protocol", "DataProto"),
+        "transfer_queue.kv_put",
+        "verl.utils.tensordict_utils",
+        "verl.utils.tensordict_utils.get_tensordict",
+        "verl.protocol.DataProto.concat",
     } <= set(names_used(module))
+
+
+def test_a_name_that_only_workers_replace_is_missed_where_trainers_register(monkeypatch):
+    from verl.trainer.ppo.v1 import agent_loop_tq
+
+    monkeypatch.delattr(agent_loop_tq, "list_of_dict_to_tensordict")
+    assert missing_names() == ["verl.trainer.ppo.v1.agent_loop_tq.list_of_dict_to_tensordict"]
 
 
 @pytest.mark.parametrize("patch", patches.PATCHES, ids=lambda patch: patch.name)
 def test_a_replaced_name_is_there_and_is_put_back(vllm_rollout, patch):
     module = import_module(patch.module)
-    before = getattr(module, patch.name)
-    patch.replace(lambda verls: ("ours", verls))
-    patch.replace(lambda _: "not twice")
-    assert getattr(module, patch.name) == ("ours", before)
+    now, was_replaced = getattr(module, patch.name), patch.replaced
     patch.restore()
-    assert getattr(module, patch.name) is before
-    assert patch.why and patch.process
+    verls = getattr(module, patch.name)
+    patch.replace(lambda before: ("ours", before))
+    patch.replace(lambda _: "not twice")
+    assert getattr(module, patch.name) == ("ours", verls)
+    patch.restore()
+    assert getattr(module, patch.name) is verls
+    if was_replaced:
+        patch.replace(lambda _: now)
 
 
 def test_names_of_verl_are_replaced_in_one_module_alone():
-    folder = Path(hooks.__path__[0])
-    assigning = [path.name for path in folder.rglob("*.py") if "setattr(" in path.read_text()]
+    assigning = []
+    for path in Path(hooks.__path__[0]).parent.joinpath("hooks").rglob("*.py"):
+        tree = ast.parse(path.read_text())
+        names = {name.rpartition(".")[2] for name in names_used(path)} | {"tq", "tu", "module"}
+        targets = [t for node in ast.walk(tree) if isinstance(node, ast.Assign) for t in node.targets]
+        attributes = [t for t in targets if isinstance(t, ast.Attribute) and isinstance(t.value, ast.Name)]
+        if "setattr(" in path.read_text() or any(t.value.id in names for t in attributes):
+            assigning.append(path.name)
     assert assigning == ["patches.py"]
+
+
+def test_the_page_names_every_replaced_name(repository):
+    page = (repository / "docs" / "how_it_works.md").read_text()
+    rows = {(patch.module, patch.name, patch.process) for patch in patches.PATCHES}
+    cells = re.findall(r"^\| (`verl\.[^|]+) \| ([^|]+) \| ([^|]+) \|", page, re.MULTILINE)
+    assert {tuple(cell.strip("` ") for cell in row) for row in cells} == rows

@@ -197,6 +197,27 @@ def test_rounding_errors_are_no_variance():
     assert kept.sessions.tolist() == equal.sessions.tolist()
 
 
+def test_one_outlier_of_a_step_does_not_decide_for_the_other_prompts():
+    _, kept = apply({"a": [3e6, 0.0, 0.0, 0.0], "b": [1.0, 1.0, 0.0, 0.0]}, keep=2)
+    assert kept.degenerate.tolist() == [False, False]
+    assert kept.sessions[4:].tolist() == [False, True, True, False]
+
+
+def test_what_rounding_leaves_of_a_zero_is_zero():
+    _, kept = apply({"a": [0.1 + 0.2 - 0.3, 0.0, 0.0], "b": [1.0, 0.0, 0.0]})
+    assert kept.degenerate.tolist() == [True, False]
+
+
+def sees_ones(rewards, mask, keep, rng):
+    """A rule of a user's own that looks at the values themselves."""
+    assert ((rewards == 1) | ~mask).all()
+    return mask & (mask.cumsum(axis=1) <= keep)
+
+
+def test_a_rule_sees_the_value_of_a_group_that_has_only_one():
+    apply({"a": [1.0, 1.0, 1.0, 1.0]}, keep=2, rule="tests.unit.test_rollouts:sees_ones")
+
+
 def test_a_group_is_dropped_by_the_rewards_that_it_is_updated_on_whatever_it_was_ranked_by():
     rollouts = make_rollouts({"a": [1.0, 1.0, 1.0, 1.0], "b": [0.0, 0.0, 1.0, 1.0]})
     ranked = {**rollouts.values, "format": np.array([0.0, 0.0, 1.0, 1.0, 0.5, 0.5, 0.5, 0.5])}
@@ -235,7 +256,7 @@ def test_the_values_of_a_rollout_are_the_reward_and_the_named_keys():
     assert rollout_values(1.25, info, ("reward", "acc", "format")) == {"reward": 1.25, "acc": 1.0, "format": 0.5}
 
 
-@pytest.mark.parametrize("odd", [None, "yes", [1.0]])
+@pytest.mark.parametrize("odd", [None, "yes", [1.0], 10**400])
 def test_a_value_that_is_no_number_is_left_to_the_driver_to_refuse(odd):
     assert rollout_values(1.0, {"acc": odd}, ("reward", "acc", "other")) == {"reward": 1.0}
 

@@ -68,8 +68,9 @@ def sessions(keys: list[str]) -> list[int]:
 # ---------------------------------------------------------------------- PODS
 
 
-def test_a_step_generates_n_per_prompt_and_updates_on_the_m_that_differ_most(stage):
-    run = stage(graded)
+@pytest.mark.parametrize("fast", [True, False])
+def test_a_step_generates_n_per_prompt_and_updates_on_the_m_that_differ_most(stage, fast):
+    run = stage(graded, {"pods_cero.fast_generation": fast})
     logged = run.fit()
     assert len(logged) == len(run.ranks.updates) == 2
     for update in run.ranks.updates:
@@ -194,6 +195,22 @@ def test_the_dump_has_every_generated_rollout_and_says_which_were_kept(stage, tm
     }
 
 
+def test_the_dump_of_an_allocator_has_every_rollout_too_those_without_a_number_included(stage, tmp_path):
+    folder = tmp_path / "rollouts"
+
+    def score(_uid: str, session: int, _step: int) -> tuple[float, dict[str, float]]:
+        return float("nan") if session == 1 else session / 4, {"acc": float(session == 3)}
+
+    stage(score, {**CERO, "trainer.rollout_data_dir": str(folder)}).fit()
+    lines = [json.loads(line) for line in (folder / "1.jsonl").read_text().splitlines()]
+    assert {(line["uid"].split("_")[1], line["kept"]) for line in lines} == {
+        ("0", True),
+        ("1", False),
+        ("2", True),
+        ("3", True),
+    }
+
+
 # ---------------------------------------------------------------------- rollouts that failed
 
 
@@ -226,6 +243,20 @@ def test_a_step_whose_rollouts_all_failed_makes_no_update_and_the_run_goes_on(st
     assert "every rollout of step 1 failed" in caplog.text
 
 
+def test_a_prompt_that_ended_without_rows_does_not_linger_after_a_step_that_failed(stage):
+    def score(uid: str, session: int, step: int) -> float | list[float] | None:
+        if step == 1:
+            return [] if uid == first(run)[0] else None
+        return session / 4
+
+    def first(run: Stage) -> list[str]:
+        return run.engine.submitted[0]
+
+    run = stage(score, {"trainer.total_training_steps": 3})
+    logged = run.fit()
+    assert [step.get("pods/prompts", 0) for step in logged] == [0, 4, 4]
+
+
 def test_such_steps_in_a_row_end_the_run_with_verls_own_error(stage):
     run = stage(lambda *_: None, {"trainer.total_training_steps": 9})
     with pytest.raises(RuntimeError, match="no materializable trajectories"):
@@ -240,6 +271,21 @@ def test_another_error_of_verls_step_passes_through(stage, monkeypatch):
     with pytest.raises(ZeroDivisionError):
         run.fit()
     trainer_base.tq.kv_clear(keys=list(rows_left()["train"]), partition_id="train")
+
+
+def test_an_empty_batch_of_a_users_own_buffer_is_survived(stage, monkeypatch):
+    run = stage(graded)
+    sample = run.trainer.replay_buffer.sample
+
+    def none_at_first(**kwargs):
+        batch, metrics = sample(**kwargs)
+        if kwargs["global_steps"] == 1:
+            trainer_base.tq.kv_clear(keys=batch.keys, partition_id="train")
+            batch = type(batch)(partition_id="train", keys=[], tags=[], extra_info={})
+        return batch, metrics
+
+    monkeypatch.setattr(run.trainer.replay_buffer, "sample", none_at_first)
+    assert [step["pods/update_skipped"] for step in run.fit()] == [1, 0]
 
 
 @pytest.mark.parametrize("dump", [False, True])

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from verl_pods_cero.core.arrays import Ints
 from verl_pods_cero.core.import_names import imported
 from verl_pods_cero.core.settings import AllocatorSettings
-from verl_pods_cero.errors import OptionError
+from verl_pods_cero.errors import OptionError, verbatim
 
 _HOME = "verl_pods_cero.core"
 KNOWN = {
@@ -130,7 +130,7 @@ random_matched, uniform.
     except OptionError:
         raise
     except Exception as error:  # whatever a class of the user's own raises
-        rule = f"must name a class that can be built ({type(error).__name__}: {error})"
+        rule = f"must name a class that can be built ({type(error).__name__}: {verbatim(error)})"
         raise OptionError("name", rule, name, "give it one argument, an AllocatorSettings") from error
     if missing := missing_parts(made):
         rule = f"must name a class with every part of {_HOME}.allocators.Allocator; it lacks {', '.join(missing)}"

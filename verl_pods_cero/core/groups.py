@@ -11,19 +11,22 @@ def zero_variance(values: Floats, mask: Mask, tolerance: float = 1e-6) -> Mask:
     """Return which groups hold one value only, up to rounding, shape (B,).
 
     Formula:
-        max - min <= tolerance times the largest |v| that exists in the whole table.
+        max - min <= t max(g, t T), g the largest |v| of the group, T that of the table, t the tolerance: the second
+        takes what rounding leaves of a zero, without one outlier of a step deciding for the other groups.
 
     Args:
         values: shape (B, n).
         mask: entries that exist, shape (B, n).
-        tolerance: relative; 0 compares exactly.
+        tolerance: relative, in [0, 1); 0 compares exactly.
 
-    >>> zero_variance(np.array([[0.1 + 0.2, 0.3], [0.0, 1.0]]), np.ones((2, 2), bool)).tolist()
-    [True, False]
+    >>> values = np.array([[0.1 + 0.2, 0.3], [0.0, 1.0], [0.0, 5.5e-17]])
+    >>> zero_variance(values, np.ones((3, 2), bool)).tolist()
+    [True, False, True]
     """
     high = np.where(mask, values, -np.inf).max(axis=1, initial=-np.inf)
     low = np.where(mask, values, np.inf).min(axis=1, initial=np.inf)
-    scale = np.abs(values).max(initial=0.0, where=mask)
+    largest = np.abs(values).max(axis=1, initial=0.0, where=mask)
+    scale = np.maximum(largest, tolerance * largest.max(initial=0.0))
     return np.asarray(high - low <= tolerance * scale)
 
 

@@ -6,7 +6,7 @@ import pkgutil
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from verl_pods_cero.errors import OptionError, nearest
+from verl_pods_cero.errors import OptionError, nearest, verbatim
 
 
 def imported(option: str, name: str, known: Iterable[str], kind: str) -> Callable[..., Any]:
@@ -32,7 +32,9 @@ def imported(option: str, name: str, known: Iterable[str], kind: str) -> Callabl
             raise ValueError("no name after the colon")
         found: Any = pkgutil.resolve_name(name)
     except Exception as error:  # the module is somebody else's: importing it may fail in any way
-        fix = f"put it on PYTHONPATH; it cannot be imported ({error}). Known names: {', '.join(sorted(known))}"
+        fix = (
+            f"put it on PYTHONPATH; it cannot be imported ({verbatim(error)}). Known names: {', '.join(sorted(known))}"
+        )
         raise OptionError(option, f"must name a {kind.lower()} that can be imported", name, fix) from error
     if not callable(found):
         raise OptionError(option, f"must be a {kind.lower()}", name, f"{attribute} is of type {type(found).__name__}")

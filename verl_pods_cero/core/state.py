@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from verl_pods_cero.errors import FieldError
+from verl_pods_cero.errors import FieldError, verbatim
 from verl_pods_cero.files import written_whole
 
 STATE_VERSION = 1
@@ -98,6 +98,7 @@ def load_state(path: str | os.PathLike[str], expected: StateHeader) -> dict[str,
             schedule, with other settings, or for another data set.
     """
     path = Path(path)
+    place = verbatim(path)
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
@@ -106,23 +107,23 @@ def load_state(path: str | os.PathLike[str], expected: StateHeader) -> dict[str,
         checksum = arrays.pop(_CHECKSUM).tobytes()
     except FileNotFoundError as error:
         raise StateError(
-            f"no allocator state at {path}: the checkpoint was saved without one; restore the file, or start a new run"
+            f"no allocator state at {place}: the checkpoint was saved without one; restore the file, or start a new run"
         ) from error
     except Exception as error:
         # A damaged archive fails in a dozen ways (zip, zlib, struct, JSON, numpy); they all mean the same here.
         raise StateError(
-            f"{path} is not a whole allocator state ({error}): it was cut short or is another kind of file;"
+            f"{place} is not a whole allocator state ({verbatim(error)}): it was cut short or is another kind of file;"
             " go back to an earlier checkpoint"
         ) from error
-    _check_header(path, found, expected)
+    _check_header(place, found, expected)
     if checksum != _checksum(text, arrays):
         raise StateError(
-            f"{path} was changed after it was saved (its checksum does not match): go back to an earlier checkpoint"
+            f"{place} was changed after it was saved (its checksum does not match): go back to an earlier checkpoint"
         )
     return arrays
 
 
-def _check_header(path: Path, found: Mapping[str, Any], expected: StateHeader) -> None:
+def _check_header(place: str, found: Mapping[str, Any], expected: StateHeader) -> None:
     advice = {
         "version": "use the release of verl-pods-cero that saved it, or start a new run",
         "allocator": "set {name} back, or start a new run in another folder",
@@ -133,18 +134,17 @@ def _check_header(path: Path, found: Mapping[str, Any], expected: StateHeader) -
     for name, fix in advice.items():
         saved, now = found.get(name), getattr(expected, name)
         if saved != now:
-            raise StateError(f"{path} was saved with {name} {saved!r}, this run has {now!r}: {fix}")
+            known = f"was saved with {name} {verbatim(repr(saved))}, this run has {verbatim(repr(now))}"
+            raise StateError(f"{place} {known}: {fix}")
     now_settings = json.loads(json.dumps(dict(expected.settings)))
     saved_settings = found.get("settings")
     if not isinstance(saved_settings, dict):
-        raise StateError(f"{path} does not say its settings: it was edited; go back to an earlier checkpoint")
+        raise StateError(f"{place} does not say its settings: it was edited; go back to an earlier checkpoint")
     for name in sorted(saved_settings.keys() | now_settings.keys()):
         saved, now = saved_settings.get(name), now_settings.get(name)
         if saved != now:
-            raise StateError(
-                f"{path} was saved with {{{name}}}={saved!r}, this run has {now!r}: set it back,"
-                " or start a new run in another folder"
-            )
+            known = f"was saved with {{{name}}}={verbatim(repr(saved))}, this run has {verbatim(repr(now))}"
+            raise StateError(f"{place} {known}: set it back, or start a new run in another folder")
 
 
 def _checksum(header: bytes, arrays: Mapping[str, np.ndarray]) -> bytes:

@@ -1,4 +1,4 @@
-"""PODS and CERO inside verl's trainers: `trainer` has every override, in the order of verl's own step."""
+"""PODS and CERO inside verl: `trainer` has every override of verl's trainer, in the order of verl's own step."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ def register() -> None:
                 f"the installed verl lacks {', '.join(missing)}, which verl-pods-cero needs. "
                 "Fix: pip install 'verl>=0.9.1,<0.10'."
             )
-        from verl_pods_cero.hooks.trainer import PodsCeroTrainerSync
+        from verl_pods_cero.hooks.trainer import TRAINERS
 
-        register_trainer("pods_cero_sync")(PodsCeroTrainerSync)
+        for name in BASE_MODES:
+            register_trainer(name)(TRAINERS[name])
     except Exception as failure:
         reason = failure
 

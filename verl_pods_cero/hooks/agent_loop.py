@@ -100,7 +100,8 @@ class PodsCeroManager(AgentLoopManagerTQ):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         options = parse(self.config)
-        if options is not None and options.fast_generation:
+        assert options is not None, "our trainers choose this manager, and they have options"
+        if options.fast_generation:
             from verl_pods_cero.hooks.generation.worker import FastWorker
 
             self.agent_loop_workers_class = ray.remote(FastWorker)

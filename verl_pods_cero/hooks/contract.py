@@ -1,15 +1,17 @@
-"""What the hooks need of verl, read off the hooks themselves, so that no list of it can drift."""
+"""What the hooks need of verl, read off the hooks themselves rather than listed."""
 
 from __future__ import annotations
 
 import ast
 import inspect
+import pkgutil
 import textwrap
 from collections.abc import Callable, Iterator
-from importlib import import_module
 from pathlib import Path
-from types import CodeType, ModuleType
+from types import CodeType
 from typing import Any, TypeVar
+
+from verl_pods_cero.hooks import patches
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
@@ -103,53 +105,39 @@ def _of_self(cls: type, use: type[ast.expr_context]) -> set[str]:
     return {node.attr for node in found if isinstance(node.value, ast.Name) and node.value.id == "self"}
 
 
-def names_used(file: Path) -> Iterator[tuple[str, str]]:
-    """Yield each name of a foreign package that a module imports, or reaches through a module that it imports.
-
-    Returns:
-        Pairs of a module's name and an attribute of it.
-    """
+def names_used(file: Path) -> Iterator[str]:
+    """Yield each name of a foreign package that a module imports, or reaches through one that it imports, dotted."""
     tree = ast.parse(file.read_text(encoding="utf-8"))
-    modules: dict[str, str] = {}
+    imported: dict[str, str] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            found = [(alias.asname or alias.name, alias.name) for alias in node.names if _foreign(alias.name)]
-            modules.update(found)
-            yield from ((name, "__name__") for _, name in found)
-        elif isinstance(node, ast.ImportFrom) and _foreign(node.module or ""):
-            assert node.module is not None
-            for alias in node.names:
-                yield node.module, alias.name
-                if isinstance(_attribute(node.module, alias.name), ModuleType):
-                    modules[alias.asname or alias.name] = f"{node.module}.{alias.name}"
+            imported.update((alias.asname or alias.name, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            imported.update((alias.asname or alias.name, f"{node.module}.{alias.name}") for alias in node.names)
+    foreign = {name: path for name, path in imported.items() if path.partition(".")[0] in FOREIGN}
+    yield from foreign.values()
     for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in modules:
-            yield modules[node.value.id], node.attr
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in foreign:
+            yield f"{foreign[node.value.id]}.{node.attr}"
 
 
-def _foreign(module: str) -> bool:
-    return module.partition(".")[0] in FOREIGN
-
-
-def _attribute(module: str, name: str) -> Any:
+def _is_there(name: str) -> bool:
     try:
-        return getattr(import_module(module), name)
+        pkgutil.resolve_name(name)
     except (ImportError, AttributeError):
-        try:
-            return import_module(f"{module}.{name}")
-        except ImportError:
-            return None
+        return False
+    return True
 
 
 def missing_names() -> list[str]:
     """Return what the hooks use of verl and TransferQueue and what is installed lacks."""
-    used = {pair: None for file in sorted(Path(__file__).parent.rglob("*.py")) for pair in names_used(file)}
-    missing = [f"{module}.{name}" for module, name in used if _attribute(module, name) is None]
+    used = {name: None for file in sorted(Path(__file__).parent.rglob("*.py")) for name in names_used(file)}
+    used |= {f"{patch.module}.{patch.name}": None for patch in patches.CHECKED}
+    missing = [name for name in used if not _is_there(name)]
     if missing:
         return missing
-    return [
-        name for cls, base in contracts() for check in (unmet_overrides, unmet_attributes) for name in check(cls, base)
-    ]
+    checks = (unmet_overrides, unmet_attributes)
+    return [name for pair in contracts() for unmet in checks for name in unmet(*pair)]
 
 
 def contracts() -> list[tuple[type, type]]:

@@ -40,7 +40,7 @@ class PodsFilter:
     Args:
         options: validated options.
         n: rollouts generated per prompt.
-        tolerance: values of a prompt count as equal within this share of the step's largest.
+        tolerance: values of a prompt count as equal within this share of the largest of them.
     """
 
     @option_names(FILTER_NAMES)
@@ -61,7 +61,8 @@ class PodsFilter:
         ranking, mask = rollouts.index.grouped(rollouts.values[self.options.ranking_key])
         degenerate = zero_variance(ranking, mask, self._tolerance)
         # A rule that sees the rounding errors of equal values would choose by them.
-        ranking = np.where(degenerate[:, None], 0.0, ranking)
+        highest = ranking.max(axis=1, initial=-np.inf, where=mask)
+        ranking = np.where(degenerate[:, None], highest[:, None], ranking)
         rng = np.random.default_rng([self.options.seed, step])
         columns = {**rollouts.values, RESPONSE_LENGTH: rollouts.response_tokens}
         values = {name: rollouts.index.grouped(columns[name])[0] for name in rule_needs(self._rule)}

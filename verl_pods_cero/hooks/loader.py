@@ -40,15 +40,19 @@ def _positions(rows: list[int]) -> Ints:
 class PositionStream:
     """Endless batches of positions, an epoch after the other.
 
+    Args:
+        loader: of positions.
+        size: the option that sets the size of its batches.
+
     Raises:
         OptionError: the loader has no whole batch.
     """
 
-    def __init__(self, loader: StatefulDataLoader) -> None:
+    def __init__(self, loader: StatefulDataLoader, size: str) -> None:
         if not len(loader):
             rows = len(loader.dataset)
             rule = f"must be at most the number of rows that verl kept ({rows}), or an epoch has no batch"
-            raise OptionError("data.train_batch_size", rule, loader.batch_size, f"use {rows} or less")
+            raise OptionError(size, rule, loader.batch_size, f"use {rows} or less")
         self._loader = loader
         self._iterator: Iterator[Ints] | None = None
 

@@ -1,8 +1,8 @@
 """Every name of verl that this plugin replaces, and why.
 
-A name is replaced in the one process that needs it, and only while a run of ours has the process. Methods that our
-trainers and workers override are no patches: `contract` checks these. What the CPU path replaces is in `cpu/`, which
-does nothing unless a recipe asks for a CPU.
+A name is replaced in the one kind of process that needs it, until the process ends; `restore` is for tests.
+Methods that our trainers and workers override are no patches: `contract` checks these. What the CPU path replaces is in
+`cpu/`, which does nothing unless a recipe asks for a CPU.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ ROW_WRITES = Patch(
 OPTION_CHECKS = Patch(
     module="verl.utils.config",
     name="validate_config",
-    process="driver and dry-run",
-    why="wrong options are refused where verl refuses its own, before Ray starts (`plugin` wraps it at its import)",
+    process="driver",
+    why="wrong options are refused where verl refuses its own, before Ray starts",
     since="0.9.0",
 )
 WEIGHT_SENDER = Patch(
@@ -87,3 +87,6 @@ WEIGHT_RECEIVER = Patch(
     since="0.9.0",
 )
 PATCHES = (ROW_DICTS, ROW_WRITES, OPTION_CHECKS, WEIGHT_SENDER, WEIGHT_RECEIVER)
+
+CHECKED = (ROW_DICTS, ROW_WRITES, OPTION_CHECKS)
+"""Those that can be looked up without vLLM, where trainers register; the others fail in the processes they are for."""

@@ -31,24 +31,7 @@ def row_of(uid: str) -> int:
     return int(uid.rpartition("-")[2])
 
 
-class LoaderPrompts:
-    """Prompts that verl's own data loader chooses: nothing is planned, nothing learnt."""
-
-    allocates = False
-
-    def plan(self, step: int, last: int) -> int:  # noqa: ARG002
-        """Prepare the prompts of a step; return the last step of the run, as far as it is known."""
-        return last
-
-    def observe(self, rollouts: Rollouts | None) -> None:
-        """Learn from a step's rollouts, None if not one came back."""
-
-    def metrics(self) -> dict[str, float]:
-        """Return what is worth logging of the step."""
-        return {}
-
-
-class AllocatedPrompts(LoaderPrompts):
+class AllocatedPrompts:
     """Prompts that an allocator chooses, with the rollouts that each of them gets.
 
     The plan of a step is made at the end of the one before it: a trainer settles at the start of a step whether it is
@@ -60,8 +43,6 @@ class AllocatedPrompts(LoaderPrompts):
         tolerance: values count as equal within this share of what they are compared with.
         header: says what a saved state belongs to.
     """
-
-    allocates = True
 
     def __init__(self, steps: Steps, options: AllocatorOptions, tolerance: float, header: StateHeader) -> None:
         self.header = header

@@ -10,9 +10,7 @@ import numpy as np
 
 from verl_pods_cero.core.arrays import Floats, Ints, Mask
 from verl_pods_cero.hooks.row_index import RowIndex
-
-REWARD = "reward"
-OUTCOME = "acc"
+from verl_pods_cero.options.scorer import OUTCOME, REWARD
 
 # verl keeps rewards as float32: what is beyond it would be infinite there, and its advantage NaN.
 LARGEST = float(np.finfo(np.float32).max)
@@ -42,7 +40,7 @@ def _number(value: Any) -> float | None:
         return None
     try:
         return float(value)
-    except (TypeError, ValueError):  # raised, it would count as a failed rollout
+    except (TypeError, ValueError, OverflowError):  # raised, it would count as a failed rollout
         return None
 
 

@@ -1,4 +1,4 @@
-"""The rows of a step in TransferQueue, read and written: the one place of the driver that knows it."""
+"""The rows of a step in TransferQueue: the one place of the driver that reads and writes them."""
 
 from __future__ import annotations
 
@@ -93,8 +93,8 @@ def split(batch: KVBatchMeta, index: RowIndex, kept: Mask) -> tuple[KVBatchMeta,
     return rows, dropped
 
 
-def uncleared(keys: Sequence[str]) -> KVBatchMeta:
-    """Return rows that no update reads, as a batch for verl to clear at the end of its step."""
+def batch_of(keys: Sequence[str]) -> KVBatchMeta:
+    """Return rows that no update reads as a batch, such as verl takes for clearing and for dumping."""
     return KVBatchMeta(partition_id=PARTITION, keys=list(keys), tags=[{"is_padding": True} for _ in keys])
 
 
@@ -111,7 +111,7 @@ def spread_over_responses(batch: KVBatchMeta, per_row: Floats, fields: Sequence[
     responses = [number * mask for number, mask in zip(numbers, masks, strict=True)]
     written = torch.nested.as_nested_tensor(responses, layout=torch.jagged)
     columns = TensorDict(dict.fromkeys(fields, written), batch_size=len(masks))
-    tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=columns)
+    tq.kv_batch_put(keys=batch.keys, partition_id=PARTITION, fields=columns)
 
 
 def _read(keys: Sequence[str], fields: Sequence[str]) -> Any:

@@ -10,8 +10,8 @@ import numpy as np
 from verl_pods_cero.core.arrays import Mask
 from verl_pods_cero.errors import LOGGER
 from verl_pods_cero.hooks import rows
-from verl_pods_cero.hooks.rollouts import REWARD, Rollouts
-from verl_pods_cero.options.scorer import check_key
+from verl_pods_cero.hooks.rollouts import Rollouts
+from verl_pods_cero.options.scorer import REWARD, check_key
 
 logger = logging.getLogger(LOGGER)
 

@@ -20,6 +20,7 @@ class Step:
     Attributes:
         submitted: prompts in the order in which they were submitted.
         balanced: verl came to `_balance_batch`.
+        keys: of every row that came back, where there was something to choose.
         rollouts: those with every value; None until they are read, and where not one came back.
         kept: what was chosen of them, None where nothing was to choose from.
         unscored: rollouts that lack a value.
@@ -31,6 +32,7 @@ class Step:
 
     submitted: list[str] = field(default_factory=list)
     balanced: bool = False
+    keys: list[str] = field(default_factory=list)
     rollouts: Rollouts | None = None
     kept: Kept | None = None
     unscored: int = 0

@@ -24,7 +24,7 @@ from verl_pods_cero.hooks.filter import PodsFilter, whole_groups
 from verl_pods_cero.hooks.group_advantages import row_advantages
 from verl_pods_cero.hooks.loader import PositionStream, position_loader, prompt_batch
 from verl_pods_cero.hooks.metrics import dashboard_metrics, filter_metrics, unfiltered_metrics
-from verl_pods_cero.hooks.prompts import AllocatedPrompts, LoaderPrompts
+from verl_pods_cero.hooks.prompts import AllocatedPrompts
 from verl_pods_cero.hooks.rollouts import Rollouts
 from verl_pods_cero.hooks.scored import scored
 from verl_pods_cero.hooks.step import NothingKept, Step
@@ -44,6 +44,10 @@ logger = logging.getLogger(LOGGER)
 
 FAILED_STEPS = 3
 """So many steps in a row of which every rollout fails end the run."""
+
+
+BUFFER = ("poll_interval", "pending_keys", "running_keys", "finished_keys", "failure_keys", "partitions")
+"""What a replay buffer is asked for: verl's own, or one of `trainer.v1.sampler.custom_sampler`."""
 
 
 class PodsCeroMixin(_Base):
@@ -68,7 +72,7 @@ class PodsCeroMixin(_Base):
         self._filter: PodsFilter | None = None
         if options.filter.enable:
             self._filter = PodsFilter(options.filter, rollout.n, options.zero_variance_tolerance)
-        self._prompts: LoaderPrompts | AllocatedPrompts = LoaderPrompts()
+        self._prompts: AllocatedPrompts | None = None
         self._now = Step()
         self._failed_in_a_row = 0
         self.timing_raw: dict[str, float] = {}
@@ -82,6 +86,8 @@ class PodsCeroMixin(_Base):
     @overrides
     def _build_replay_buffer(self) -> Any:
         buffer = super()._build_replay_buffer()
+        if missing := [name for name in BUFFER if not hasattr(buffer, name)]:
+            raise PluginError(f"{type(buffer).__name__} has no {', '.join(missing)}, which the trainer reads")
         buffer.poll_interval = self.pods_cero.poll_interval_s
         return buffer
 
@@ -94,7 +100,9 @@ class PodsCeroMixin(_Base):
         settings = allocator_settings(self.config, options, len(self.train_dataset))
         # verl saves and restores whatever loader stands here.
         self.train_dataloader = position_loader(self.train_dataloader)
-        candidates = PositionStream(self.train_dataloader) if options.candidates == "loader" else None
+        size = "gen_batch_size" if self.config.data.get("gen_batch_size") else "train_batch_size"
+        from_loader = options.candidates == "loader"
+        candidates = PositionStream(self.train_dataloader, f"data.{size}") if from_loader else None
         with option_names(ALLOCATOR_NAMES):
             steps = Steps(create_allocator(options.name, settings), settings, candidates)
         header = checkpoint.state_header(options, settings, self.train_dataset, self.config.data.prompt_key)
@@ -113,7 +121,7 @@ class PodsCeroMixin(_Base):
     @overrides
     def _load_checkpoint(self) -> None:
         super()._load_checkpoint()
-        if isinstance(self._prompts, AllocatedPrompts) and self.global_steps > 0:
+        if self._prompts is not None and self.global_steps > 0:
             folder = checkpoint.step_folder(self.config, self.global_steps)
             self._prompts.load_state_dict(checkpoint.load(folder, self._prompts.header))
 
@@ -124,7 +132,7 @@ class PodsCeroMixin(_Base):
         self._plan(self.global_steps)
 
     def _plan(self, step: int) -> None:
-        if self._prompts.allocates:
+        if self._prompts is not None:
             with marked_timer("cero_plan", self.timing_raw):
                 self.total_training_steps = self._prompts.plan(step, self.total_training_steps)
 
@@ -145,24 +153,22 @@ class PodsCeroMixin(_Base):
 
     @overrides
     def _next_train_batch(self, num_prompts: int | None = None) -> TensorDict:
-        if isinstance(self._prompts, AllocatedPrompts):
-            return prompt_batch(self.train_dataset, self._prompts.next(), self.global_steps)
-        return super()._next_train_batch(num_prompts)
-
-    @overrides
-    def _submit_batch_to_rollout(self, batch: TensorDict) -> int:
+        if self._prompts is not None:
+            batch = prompt_batch(self.train_dataset, self._prompts.next(), self.global_steps)
+        else:
+            batch = super()._next_train_batch(num_prompts)
         self._now.submitted.extend(list(batch["uid"]))
-        return int(super()._submit_batch_to_rollout(batch))
+        return batch
 
     @overrides
     def _step_once(self, metrics: dict[str, Any], timing_raw: dict[str, float], sample_batch_size: int) -> KVBatchMeta:
-        if self._prompts.allocates:
+        if self._prompts is not None:
             sample_batch_size = len(self._now.submitted)
         try:
             batch = super()._step_once(metrics, timing_raw, sample_batch_size)
         except NothingKept:
             logger.warning("step %d kept none of its rollouts and makes no update; the run goes on", self.global_steps)
-            batch = rows.uncleared(self._now.dropped)
+            batch = rows.batch_of(self._now.dropped or self._now.submitted)
         except RuntimeError:
             if not self._all_failed():
                 raise
@@ -186,7 +192,8 @@ class PodsCeroMixin(_Base):
         self._now.balanced = True
         self.on_sample_end()
         self._observe(None)
-        return rows.uncleared(sorted(self.replay_buffer.failure_keys[rows.PARTITION]))
+        buffer, partition = self.replay_buffer, rows.PARTITION
+        return rows.batch_of(sorted(buffer.failure_keys[partition] | buffer.finished_keys[partition]))
 
     @overrides
     def _balance_batch(self, batch: KVBatchMeta, metrics: dict[str, Any], **kwargs: Any) -> KVBatchMeta:
@@ -194,7 +201,7 @@ class PodsCeroMixin(_Base):
         now.balanced = True
         if not len(batch):
             self._observe(None)
-        elif self._filter is not None or self._prompts.allocates:
+        elif self._filter is not None or self._prompts is not None:
             batch = self._choose(batch)
         now.rows = len(batch)
         if not now.rows:
@@ -206,6 +213,7 @@ class PodsCeroMixin(_Base):
     def _choose(self, batch: KVBatchMeta) -> KVBatchMeta:
         """Learn from the step's rollouts, and return the batch of those to update on."""
         now = self._now
+        now.keys = list(batch.keys)
         with marked_timer("pods_select", self.timing_raw):
             rollouts = rows.read_rollouts(batch, value_keys(self.pods_cero), now.submitted)
             usable = scored(rollouts, required_keys(self.pods_cero))
@@ -218,16 +226,15 @@ class PodsCeroMixin(_Base):
             now.kept = (self._filter or whole_groups)(now.rollouts, self.global_steps)
             batch, dropped = rows.split(batch, now.rollouts.index, now.kept.sessions)
             now.dropped += dropped
-            if len(batch) and not self._dumps:
+            if len(batch) and not self.config.trainer.get("rollout_data_dir"):  # they are dumped first
                 rows.clear(now.dropped)
         if self._filter is not None and now.kept.degenerate.all():
-            logger.warning(
-                "every prompt of step %d has rollouts of one value: nothing to learn from", self.global_steps
-            )
+            alike = "every prompt of step %d has rollouts of one value: nothing to learn from"
+            logger.warning(alike, self.global_steps)
         return batch
 
     def _observe(self, rollouts: Rollouts | None) -> None:
-        if self._prompts.allocates:
+        if self._prompts is not None:
             with marked_timer("cero_update", self.timing_raw):
                 self._prompts.observe(rollouts)
 
@@ -279,7 +286,7 @@ class PodsCeroMixin(_Base):
 
     @overrides
     def _save_checkpoint(self) -> None:
-        if isinstance(self._prompts, AllocatedPrompts):
+        if self._prompts is not None:
             # Before verl's own files: its tracker, written last, then vouches for ours too.
             folder = checkpoint.step_folder(self.config, self.global_steps)
             checkpoint.save(folder, self._prompts.header, self._prompts.state_dict())
@@ -308,32 +315,29 @@ class PodsCeroMixin(_Base):
         else:
             metrics.update({"training/global_step": global_steps, "training/epoch": epoch})
             metrics.update({f"timing_s/{name}": seconds for name, seconds in timing_raw.items()})
-        metrics.update(self._prompts.metrics())
+        if self._prompts is not None:
+            metrics.update(self._prompts.metrics())
         if self._filter is not None:
             metrics.update(filter_metrics(now))
             if now.rollouts is not None and now.kept is not None:
                 n_gpus = self._get_n_gpus_for_throughput()
                 metrics.update(dashboard_metrics(now.rollouts, timing_raw, n_gpus, rewards_are_scores=plain))
-        elif self._prompts.allocates:
+        elif self._prompts is not None:
             metrics.update(unfiltered_metrics(now))
-
-    @property
-    def _dumps(self) -> bool:
-        return self._filter is not None and bool(self.config.trainer.get("rollout_data_dir"))
 
     @overrides
     def _log_rollout_data(self, batch: KVBatchMeta, timing_raw: dict[str, float], rollout_data_dir: str) -> None:
         now = self._now
-        if self._dumps and now.rollouts is not None:
-            batch = rows.uncleared(now.rollouts.keys)
-        if now.rows or (now.rollouts is not None and len(now.rollouts)):
+        if now.keys:
+            batch = rows.batch_of(now.keys)
+        if now.keys or now.rows:  # not after a step of which not one rollout came back
             super()._log_rollout_data(batch, timing_raw, rollout_data_dir)
-        if self._dumps and now.rows:  # of a skipped update verl clears these itself
+        if now.rows:  # of a skipped update verl clears them itself
             rows.clear(now.dropped)
 
     @overrides
     def _dump_generations(self, *args: Any, **kwargs: Any) -> None:
-        if self._dumps and kwargs["dump_path"] == self.config.trainer.rollout_data_dir:
+        if self._now.keys and kwargs["dump_path"] == self.config.trainer.get("rollout_data_dir"):
             dropped = set(self._now.dropped)
             columns = kwargs["reward_extra_infos_dict"]
             columns["kept"] = [key not in dropped for key in columns["uid"]]
@@ -343,7 +347,7 @@ class PodsCeroMixin(_Base):
     def on_train_end(self) -> None:
         """Validate and save where the budget ended before verl could see it coming."""
         super().on_train_end()
-        if not (isinstance(self._prompts, AllocatedPrompts) and self._prompts.ended_early):
+        if self._prompts is None or not self._prompts.ended_early:
             return
         self.global_steps -= 1
         trainer = self.config.trainer
@@ -358,3 +362,6 @@ class PodsCeroMixin(_Base):
 
 class PodsCeroTrainerSync(PodsCeroMixin, PPOTrainerSync):
     """`trainer.v1.trainer_mode=pods_cero_sync`: verl's synchronous trainer with our hooks."""
+
+
+TRAINERS = {"pods_cero_sync": PodsCeroTrainerSync}

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from verl_pods_cero.errors import OptionError
+from verl_pods_cero.errors import OptionError, verbatim
 from verl_pods_cero.options.schema import Run
 
 if TYPE_CHECKING:
@@ -62,7 +62,9 @@ def _check_columns(option: str, path: str, needed: Iterable[str]) -> None:
     try:
         columns = pq.read_schema(path).names
     except (OSError, ValueError) as error:
-        raise OptionError(option, f"must name parquet files ({error})", path, "write the file again") from error
+        raise OptionError(
+            option, f"must name parquet files ({verbatim(error)})", path, "write the file again"
+        ) from error
     missing = [name for name in needed if name not in columns]
     if missing:
         raise OptionError(

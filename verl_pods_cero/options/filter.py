@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from verl_pods_cero.core.pods import keep_count, resolve_rule, rule_needs, select
-from verl_pods_cero.errors import OptionError, nearest, option_names
+from verl_pods_cero.errors import OptionError, nearest, option_names, verbatim
 from verl_pods_cero.options.names import FILTER_NAMES
 from verl_pods_cero.options.schema import ROOT, Run
 from verl_pods_cero.options.update_shape import data_parallel_size, update_shape
@@ -73,7 +73,7 @@ def check_rule(run: Run) -> None:
         raise OptionError(
             f"{PATH}.rule",
             f"must choose {keep} of {n} rollouts, and failed on rewards of shape (2, {n}): "
-            f"{type(error).__name__}: {error}",
+            f"{type(error).__name__}: {verbatim(error)}",
             options.rule,
             "correct the function (rewards, mask, keep, rng) -> kept, with `values` where it is marked by `needs`",
         ) from error

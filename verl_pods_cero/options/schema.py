@@ -120,7 +120,7 @@ class PodsCeroOptions:
     # Seconds between two looks at the generation's progress (verl: 2.0).
     poll_interval_s: float = 0.1
 
-    # Rewards of a prompt count as equal where they differ by at most this share of the step's largest reward.
+    # Rewards of a prompt count as equal where they differ by at most this share of the largest of them.
     zero_variance_tolerance: float = 1e-6
 
 

@@ -7,13 +7,19 @@ from functools import cache
 from typing import Any
 
 from verl_pods_cero.core.pods import RESPONSE_LENGTH, rule_needs
-from verl_pods_cero.errors import OptionError, nearest, option_names
+from verl_pods_cero.errors import OptionError, nearest, option_names, verbatim
 from verl_pods_cero.options.data_files import data_paths
 from verl_pods_cero.options.names import FILTER_NAMES
 from verl_pods_cero.options.schema import ROOT, PodsCeroOptions, Run
 
 _OPTION = "reward.custom_reward_function"
 _OURS = "pkg://verl_pods_cero.rewards"
+
+REWARD = "reward"
+"""The scorer's total, beside the keys of its `reward_extra_info`."""
+
+OUTCOME = "acc"
+"""The key under which a scorer says whether a rollout succeeded."""
 
 # What our scorer reports and is no number.
 _TEXTS = ("pred",)
@@ -25,14 +31,11 @@ def check_reward_model(run: Run) -> None:
     if not model.enable or model.enable_resource_pool:
         return
     for name, key in required_keys(run.options).items():
-        if key != "reward":
-            raise OptionError(
-                name,
-                "must be reward where a colocated reward model scores (reward.reward_model.enable=true)",
-                key,
-                "set it to reward (an allocator then needs success_threshold), or give the reward model GPUs of its "
-                "own: reward.reward_model.enable_resource_pool=true",
-            )
+        if key != REWARD:
+            rule = "must be reward where a colocated reward model scores (reward.reward_model.enable=true)"
+            own = "give the reward model GPUs of its own: reward.reward_model.enable_resource_pool=true"
+            use = "choose a rule that reads no more" if "rule" in name else "set it to reward"
+            raise OptionError(name, rule, key, f"{use} (an allocator then needs success_threshold), or {own}")
 
 
 def check_scorer(run: Run) -> None:
@@ -53,7 +56,7 @@ def check_scorer(run: Run) -> None:
     # verl takes a scorer that raises for a failed rollout
     check_setup(data_paths(data.train_files) + data_paths(data.val_files), **(scorer.get("reward_kwargs") or {}))
     for name, key in required_keys(run.options).items():
-        check_key(name, key, ("reward", *RESULT_KEYS))
+        check_key(name, key, (REWARD, *RESULT_KEYS))
         if key in _TEXTS:
             raise OptionError(name, "must be a number of the scorer's, and this is a text", key, "use reward or acc")
 
@@ -70,7 +73,7 @@ def load_scorer(path: str, name: str) -> None:
     try:
         found: Any = load_extern_object(path, name)
     except Exception as error:  # whatever the user's own module raises as it is imported
-        why = f"must lead to a function ({type(error).__name__}: {error})"
+        why = f"must lead to a function ({type(error).__name__}: {verbatim(error)})"
         fix = f"correct {_OPTION}.path (a file, or pkg://package.module) or {_OPTION}.name"
         raise OptionError(_OPTION, why, f"{path}: {name}", fix) from error
     if not callable(found):
@@ -103,4 +106,4 @@ def required_keys(options: PodsCeroOptions) -> dict[str, str]:
 
 def value_keys(options: PodsCeroOptions) -> tuple[str, ...]:
     """Return the names of all the values that a run reads of a rollout."""
-    return tuple(dict.fromkeys(("reward", "acc", *required_keys(options).values())))
+    return tuple(dict.fromkeys((REWARD, OUTCOME, *required_keys(options).values())))

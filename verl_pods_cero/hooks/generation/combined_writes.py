@@ -11,6 +11,7 @@ from typing import Any
 from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 
 from verl_pods_cero.errors import LOGGER
+from verl_pods_cero.hooks.agent_loop import Store
 
 logger = logging.getLogger(LOGGER)
 
@@ -36,7 +37,7 @@ class _Write:
             self.done.set_result(None) if error is None else self.done.set_exception(error)
 
 
-class CombinedWrites:
+class CombinedWrites(Store):
     """TransferQueue's module, with rows that arrive while a write is under way written together after it.
 
     verl's agent loops write each rollout by itself: four round trips and a thread's wake-up, whatever its size.
@@ -50,12 +51,9 @@ class CombinedWrites:
     """
 
     def __init__(self, store: Any) -> None:
-        self._store = store
+        super().__init__(store)
         self._waiting: list[_Write] = []
         self._writer: asyncio.Task[None] | None = None
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._store, name)
 
     async def async_kv_batch_put(
         self, keys: list[str], partition_id: str, fields: Rows, tags: list[dict[str, Any]]
@@ -112,7 +110,7 @@ class CombinedWrites:
             write.settle()
 
     async def _put(self, batch: Sequence[_Write]) -> None:
-        await self._store.async_kv_batch_put(
+        await self.store.async_kv_batch_put(
             keys=[key for write in batch for key in write.keys],
             partition_id=batch[0].partition_id,
             fields=list_of_dict_to_tensordict([row for write in batch for row in write.rows]),

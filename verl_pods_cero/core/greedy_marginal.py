@@ -35,16 +35,11 @@ class GreedyMarginal(BudgetedAllocator):
         self._tie: NDArray[np.int32] = ranks.astype(np.int32)
 
     def _round_limit(self) -> int:
-        handed = int(self._open_units.sum())
-        left = self.settings.budget_units - self._spent + handed
-        return min(super()._round_limit(), -(-left // max(1, self.settings.rounds - self.round)))
+        return self._even_share()
 
     def _choose(self, candidates: Ints | None) -> tuple[Ints, Ints]:
         settings, room = self.settings, self._room
-        rows = np.arange(settings.num_prompts)
-        if candidates is not None:
-            rows = candidates[np.sort(np.unique(candidates, return_index=True)[1])]
-        rows = rows[~np.isin(rows, self._open_rows)] if len(self._open_rows) else rows
+        rows = self._fresh(np.arange(settings.num_prompts) if candidates is None else candidates)
         c = 4.0 * settings.lam * self.rates.q[rows] * settings.num_prompts / settings.budget_units
         level = self.exposures[rows]
         ranks = self._tie[rows]

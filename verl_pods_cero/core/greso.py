@@ -32,8 +32,8 @@ class Greso(WalkingAllocator):
            order met, so that the budget is spent. Among candidates nothing is filled: the caller brings more.
         3. The published code keeps a prompt with probability max(e^s, 0.01), caps e at 0.95, counts easy and hard
            groups in streaks of their own (a hard group ends an easy streak; in the paper and here s counts both), and
-           first adjusts e in the second pass over the data. It takes mean rewards for easy and hard, here all passed
-           and all failed.
+           first adjusts e in the second pass over the data: 0.1 to 0.9 points fewer effective prompts in the worlds of
+           `verl-pods-cero simulate`. It takes mean rewards for easy and hard, here all passed and all failed.
 
     Source:
         GRESO, "Act only when it pays", arXiv 2506.02177, sections on probabilistic filtering and self-adjusting

@@ -9,7 +9,9 @@ from verl_pods_cero.errors import OptionError, nearest, option_names
 from verl_pods_cero.tools.command_line import exit_status, require
 
 WORLDS = ("synthetic",)
-ALLOCATORS = "uniform,random_matched,knapsack,greso,cero,cero/epoch,greedy_marginal,offline_optimum"
+ALLOCATORS = (
+    "uniform,random_matched,knapsack,greso,cero,cero/epoch,greedy_marginal,thompson,prioritized,offline_optimum"
+)
 SEEDS = 10
 SMOOTHING = 7.0
 PROMPTS = 8960

@@ -34,7 +34,9 @@ def one_round(state: Duals, wins: np.ndarray) -> None:
 def running_state(num_prompts: int, fresh: bool) -> Duals:
     """A run just begun, all duals equal, or one in which every prompt has a history of its own."""
     rng = np.random.default_rng(0)
-    c = Constants(num_prompts, rounds=500, budget=int(num_prompts * 7.14), capacity=132, n_max=2)
+    # The published run at other sizes: its share of the budget for each prompt, and as many rounds as that fills.
+    budget = int(num_prompts * 7.14)
+    c = Constants(num_prompts, rounds=budget // 128, budget=budget, capacity=132, n_max=2)
     rates = PassRates.start(num_prompts)
     if not fresh:
         seen = rng.integers(0, 40, num_prompts)

@@ -6,7 +6,8 @@ leaves for later hangs on the import of the module that it concerns:
 
 - `hydra.core.plugins`: recipes on Hydra's search path, the option schema in its store (driver only);
 - `verl.utils.config`: options are checked where verl checks its own, before Ray starts;
-- `verl.trainer.ppo.v1`: the trainers register with verl, in the one process that trains.
+- `verl.trainer.ppo.v1`: the trainers register with verl, in the one process that trains;
+- `verl.workers.rollout...`: weights go through sockets of the run's own, in the processes at their ends.
 
 Where a recipe asked for the CPU (`VERL_PLATFORM=cpu`), verl's CPU platform is added as well.
 """
@@ -87,11 +88,13 @@ def _wrap_validation(module: ModuleType) -> None:
     def ours(config: Any, use_reference_policy: bool, use_critic: bool) -> None:
         from omegaconf import OmegaConf
 
+        from verl_pods_cero.hooks.weight_sockets import name_run
         from verl_pods_cero.options.checks import validate
 
         if validate(config, use_critic=use_critic, use_reference=use_reference_policy) is not None:
             # Hydra's own resolvers, such as its output folder, answer in this process alone.
             OmegaConf.resolve(config)
+            name_run(config)
 
     def checked(verls: Callable[..., None], _instance: object, args: tuple[Any, ...], kwargs: Any) -> None:
         try:
@@ -122,6 +125,12 @@ def _register_trainers(_module: ModuleType) -> None:
     register()
 
 
+def _separate_runs(module: ModuleType) -> None:
+    from verl_pods_cero.hooks.weight_sockets import separate_runs
+
+    separate_runs(module)
+
+
 def _verl_version() -> str:
     verl = sys.modules.get("verl")
     version = getattr(verl, "__version__", None)
@@ -137,6 +146,8 @@ def _load() -> None:
     wrapt.register_post_import_hook(_extend_hydra, "hydra.core.plugins")
     wrapt.register_post_import_hook(_wrap_validation, "verl.utils.config")
     wrapt.register_post_import_hook(_register_trainers, "verl.trainer.ppo.v1")
+    if "VERL_PODS_CERO_RUN" in os.environ:
+        wrapt.register_post_import_hook(_separate_runs, "verl.workers.rollout.vllm_rollout.bucketed_weight_transfer")
     cpu.activate()
 
 

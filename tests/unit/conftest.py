@@ -52,3 +52,13 @@ def verl_checks(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[DictConfi
         check_what_workers_assert(config)
 
     yield check
+
+
+@pytest.fixture
+def vllm_rollout(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let modules of verl's vLLM rollout be imported without its package, which imports vLLM itself."""
+    from verl.workers import rollout
+
+    package = types.ModuleType("verl.workers.rollout.vllm_rollout")
+    package.__path__ = [str(Path(rollout.__path__[0]) / "vllm_rollout")]
+    monkeypatch.setitem(sys.modules, package.__name__, package)

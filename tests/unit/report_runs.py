@@ -7,7 +7,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import yaml
+
+from verl_pods_cero.tools.reports.log_files import Log
 
 ACCURACY = "val-core/sums/acc/mean@1"
 
@@ -62,6 +65,15 @@ def steps(accuracies: Sequence[float | None], **changes: Any) -> list[Record]:
             data |= {ACCURACY: accuracy} | ({"timing_s/testing": 1.0} if step else {})
         records.append((step, data))
     return records
+
+
+def records_of(log: Log) -> list[tuple[int, dict[str, float]]]:
+    """What a log holds, step by step."""
+    columns = {name: log.column(name) for name in sorted(log.names)}
+    return [
+        (int(step), {name: float(column[row]) for name, column in columns.items() if np.isfinite(column[row])})
+        for row, step in enumerate(log.steps)
+    ]
 
 
 def write_log(path: Path, records: Sequence[Record]) -> Path:

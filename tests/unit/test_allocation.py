@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 import numpy as np
 import pytest
 
@@ -14,6 +16,7 @@ from verl_pods_cero.errors import OptionError
 from verl_pods_cero.hooks.prompts import new_uid, outcome_counts, successes
 from verl_pods_cero.options.allocator import allocator_settings
 from verl_pods_cero.options.checks import validate
+from verl_pods_cero.options.names import ALLOCATOR_NAMES, FILTER_NAMES
 from verl_pods_cero.options.schema import AllocatorOptions
 
 ALLOCATOR = "pods_cero.allocator."
@@ -277,3 +280,10 @@ def test_rollouts_outside_the_plan_are_refused(configure, option):
     config = configure(**{ALLOCATOR + "enable": True, option: True})
     with pytest.raises(OptionError, match=f"{option}.*budget"):
         validate(config, use_critic=False, use_reference=False)
+
+
+def test_every_field_of_the_core_has_the_users_name():
+    assert {each.name for each in fields(AllocatorSettings)} | {"name"} <= ALLOCATOR_NAMES.keys()
+    assert {"keep", "keep_fraction", "rule"} <= FILTER_NAMES.keys()
+    named = {**ALLOCATOR_NAMES, **FILTER_NAMES}.values()
+    assert all(name.startswith(("pods_cero.", "data.", "actor_rollout_ref.", "the number of rows")) for name in named)

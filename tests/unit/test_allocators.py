@@ -442,7 +442,7 @@ def test_an_allocator_of_ones_own_is_found_by_its_path(monkeypatch: pytest.Monke
     monkeypatch.setitem(sys.modules, "my_allocators", module)
     allocator = create_allocator("my_allocators:FirstCome", BASE)
     assert allocator.plan([7, 8, 9]).indices.tolist() == [7, 8]
-    with pytest.raises(TypeError, match="lacks advance, finished, load_state_dict"):
+    with pytest.raises(OptionError, match=r"lacks advance, finished, load_state_dict.* got 'my_allocators:Half'\. Fix"):
         create_allocator("my_allocators:Half", BASE)
     with pytest.raises(ValueError, match=r"^name .*'my_allocators:Second'"):
         create_allocator("my_allocators:Second", BASE)
@@ -512,3 +512,37 @@ def test_capacity_follows_the_schedule_unless_given() -> None:
     assert replace(BASE, n_max=12).capacity_units == 16
     assert replace(BASE, n_max=12, schedule="epoch").capacity_units == 120
     assert replace(BASE, capacity=56).capacity_units == 14
+
+
+@pytest.mark.parametrize(
+    ("given", "budget", "rounds", "unit", "n_max"),
+    [
+        ({"steps": 25}, 2000, 25, 4, 8),
+        ({"epochs": 3}, 2400, 30, 4, 8),
+        ({"steps": 25, "epochs": 99}, 2000, 25, 4, 8),
+        ({"steps": 25, "schedule": "epoch"}, 2000, 3, 4, 8),
+        ({"epochs": 3, "schedule": "epoch"}, 2400, 3, 4, 8),
+        ({"steps": 25, "n": 6}, 1500, 25, 6, 6),
+        ({"steps": 25, "n": 6, "n_max": 9}, 1500, 25, 3, 9),
+        ({"steps": 25, "n_max": 12}, 2000, 25, 4, 12),
+        ({"steps": 25, "unit": 8, "budget": 800, "rounds": 20}, 800, 20, 8, 8),
+    ],
+)
+def test_sizes_that_are_not_given_follow_from_a_plain_run(
+    given: dict[str, Any], budget: int, rounds: int, unit: int, n_max: int
+) -> None:
+    s = AllocatorSettings.of_run(**{"num_prompts": 100, "batch_prompts": 10, "n": 8, "seed": 3, **given})
+    assert (s.budget, s.rounds, s.unit, s.n_max, s.seed) == (budget, rounds, unit, n_max, 3)
+
+
+def test_a_batch_of_more_prompts_than_there_are_is_refused_and_not_cut() -> None:
+    with pytest.raises(OptionError, match=r"^batch_prompts must be at most num_prompts \(5\), got 10"):
+        AllocatorSettings.of_run(num_prompts=5, batch_prompts=10, n=8, steps=2)
+
+
+def test_an_allocator_whose_constructor_fails_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = types.ModuleType("my_allocators")
+    module.Broken = lambda settings: settings.absent  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "my_allocators", module)
+    with pytest.raises(OptionError, match=r"^name must name a class that can be built \(AttributeError: .*absent.*\)"):
+        create_allocator("my_allocators:Broken", BASE)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from verl_pods_cero.errors import OptionError, PluginError
 from verl_pods_cero.tools import cli
-from verl_pods_cero.tools.command_line import exit_status, require
+from verl_pods_cero.tools.command_line import exit_status, refuse_to_overwrite, require
 
 
 def ending(error: BaseException | None) -> int:
@@ -17,14 +18,14 @@ def ending(error: BaseException | None) -> int:
         if error is not None:
             raise error
 
-    return exit_status(act, words=str.upper)
+    return exit_status(act)
 
 
 @pytest.mark.parametrize(
     ("error", "status", "said"),
     [
         (None, 0, ""),
-        (OptionError("--n", "must be odd", 2, "use 3"), 2, "error: --N MUST BE ODD, GOT 2. FIX: USE 3.\n"),
+        (OptionError("--n", "must be odd", 2, "use 3"), 2, "error: --n must be odd, got 2. Fix: use 3.\n"),
         (PluginError("no verl"), 1, "error: no verl\n"),
         (OSError("disk full"), 1, "error: disk full\n"),
         (KeyboardInterrupt(), 130, "interrupted\n"),
@@ -50,6 +51,13 @@ def test_packages_that_are_missing_are_named_together_with_the_fix() -> None:
     require("report", ("sys", "numpy"))
     with pytest.raises(PluginError, match=r"^report needs none_1 and none_2, which are not installed. Fix: do$"):
         require("report", ("none_1", "sys", "none_2"), "do")
+
+
+def test_an_output_that_exists_is_replaced_only_where_the_user_asks_for_it(tmp_path: Path) -> None:
+    refuse_to_overwrite(tmp_path / "new", "--out", overwrite=False)
+    refuse_to_overwrite(tmp_path, "--out", overwrite=True)
+    with pytest.raises(OptionError, match=r"^--out must be new, got '.*'\. Fix: add --force to replace it, or name"):
+        refuse_to_overwrite(tmp_path, "--out", overwrite=False, flag="--force", rule="must be new")
 
 
 def test_an_unknown_data_set_ends_the_whole_command_with_status_2(capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -81,9 +82,7 @@ def test_names_are_found_however_they_are_imported(tmp_path):
 
 
 @pytest.mark.parametrize("patch", patches.PATCHES, ids=lambda patch: patch.name)
-def test_a_replaced_name_is_there_and_is_put_back(patch):
-    from importlib import import_module
-
+def test_a_replaced_name_is_there_and_is_put_back(vllm_rollout, patch):
     module = import_module(patch.module)
     before = getattr(module, patch.name)
     patch.replace(lambda verls: ("ours", verls))

@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
+from verl_pods_cero.core.pods import needs
 from verl_pods_cero.errors import OptionError
 from verl_pods_cero.options.checks import validate
 from verl_pods_cero.options.schema import AllocatorOptions, FilterOptions, parse, schema
@@ -56,6 +57,11 @@ def test_a_trainer_of_another_plugin_is_accepted_where_no_part_of_ours_is_on(con
 
 def rule_of_two_arguments(rewards, mask):
     return mask
+
+
+@needs("lenght")
+def needs_more(rewards, mask, keep, rng, values):
+    return mask & (mask.cumsum(axis=1) <= keep)
 
 
 # option that the message must name, options to set, what the message must say
@@ -145,6 +151,11 @@ BAD = [
             "reward.custom_reward_function.name": "compute_scor",
         },
         ["reward.custom_reward_function must lead to a function", "compute_scor"],
+    ),
+    (
+        "a rule's value that our scorer does not report",
+        {SCORER + "path": "pkg://verl_pods_cero.rewards", FILTER + "rule": "tests.unit.test_options:needs_more"},
+        [FILTER + "rule (needs lenght)", "is no key of the scorer's", "got 'lenght'"],
     ),
     (
         "a key that our scorer does not report",

@@ -10,7 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from verl_pods_cero.core.pods import NonFiniteRewardError, Selection, keep_count, resolve_rule, select
+from verl_pods_cero.core.pods import (
+    NonFiniteRewardError,
+    Selection,
+    keep_count,
+    needs,
+    resolve_rule,
+    rule_needs,
+    select,
+)
 from verl_pods_cero.errors import OptionError
 
 RULES = ("max_variance", "max_reward", "random", "percentile")
@@ -158,6 +166,17 @@ def test_a_scale_does_not_change_the_choice():
     plain = select(rewards, full(rewards), 8).kept
     for scale in (2.0**-300, 2.0**300):
         assert (select(rewards * scale, full(rewards), 8).kept == plain).all()
+
+
+def test_what_rounding_could_have_made_is_no_variance():
+    ulps = 1.0 + np.array([[0, 1, 2, 3, 2, 1]]) * np.finfo(float).eps
+    far = np.array([[0.0, 1.0, 0.0, 1.0, 1.0, 1.0]]) + 2e15
+    for rewards in (ulps, far):  # all gains lie below the noise: k = 0, the m lowest
+        kept, top = select(rewards, full(rewards), 2)
+        assert (top.tolist(), np.flatnonzero(kept[0]).tolist()) == (
+            [0],
+            np.argsort(rewards[0], kind="stable")[:2].tolist(),
+        )
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, np.int64])
@@ -364,6 +383,44 @@ def test_a_rule_that_cannot_be_found_is_refused_with_the_names_there_are(own, na
         resolve_rule(name.replace("{own}", own))
     for word in ["rule", "Fix: ", *words]:
         assert word in str(caught.value)
+
+
+# --- rules that need more than rewards ---
+
+
+@needs("response_length", "acc")
+def shortest_right(rewards, mask, keep, rng, values):
+    assert values.keys() == {"response_length", "acc"} and all(each.shape == mask.shape for each in values.values())
+    assert all(np.isnan(each[~mask]).all() for each in values.values())
+    order = np.lexsort((values["response_length"], -values["acc"]), axis=1)
+    kept = np.zeros_like(mask)
+    np.put_along_axis(kept, order[:, :keep], True, axis=1)
+    return kept
+
+
+LENGTHS = np.array([[9.0, 5, 7, 1, 3], [1, 2, 3, 4, 5], [4, 9, 9, 9, 1]])
+
+
+def test_a_rule_gets_the_values_that_it_needs_laid_out_like_the_rewards():
+    mask = REWARDS < 9
+    values = {"response_length": LENGTHS, "acc": np.where(mask, REWARDS > 0.25, np.nan), "unread": np.zeros(1)}
+    kept, _ = select(REWARDS, mask, 3, shortest_right, values=values)
+    assert kept.astype(int).tolist() == [[0, 0, 1, 1, 1], [0, 0, 1, 1, 1], [1, 0, 0, 0, 1]]
+    assert rule_needs(shortest_right) == ("response_length", "acc")
+
+
+def test_a_needed_value_that_is_not_there_is_refused_with_those_that_are():
+    for values, there in ((None, "none"), ({"response_length": LENGTHS}, "response_length")):
+        with pytest.raises(OptionError, match=f"shortest_right needs a value that is not there, got .*: {there}"):
+            select(REWARDS, REWARDS < 9, 3, shortest_right, values=values)
+
+
+def test_a_needed_value_that_is_not_finite_or_of_another_shape_is_refused():
+    broken = np.where(REWARDS == 0.5, np.nan, LENGTHS)
+    with pytest.raises(NonFiniteRewardError, match=r"acc must be finite, 2 groups .*\[0, 1\]"):
+        select(REWARDS, REWARDS < 9, 3, shortest_right, values={"response_length": LENGTHS, "acc": broken})
+    with pytest.raises(ValueError, match=r"need acc \(B, n\)"):
+        select(REWARDS, REWARDS < 9, 3, shortest_right, values={"response_length": LENGTHS, "acc": LENGTHS[:1]})
 
 
 # --- refused input ---

@@ -7,12 +7,23 @@ import sys
 
 import pytest
 
-from tests.unit.report_runs import ACCURACY, CERO, PODS, STEP, TRACEBACK, steps, write_log, write_run, write_sweep
+from tests.unit.report_runs import (
+    ACCURACY,
+    CERO,
+    PODS,
+    STEP,
+    TRACEBACK,
+    records_of,
+    steps,
+    write_log,
+    write_run,
+    write_sweep,
+)
 from verl_pods_cero.errors import OptionError
 from verl_pods_cero.tools.reports.accuracy import Measure, curves
-from verl_pods_cero.tools.reports.baselines import choose_baseline, describe_baseline
 from verl_pods_cero.tools.reports.groups import group_runs
 from verl_pods_cero.tools.reports.log_files import read_log
+from verl_pods_cero.tools.reports.reference_group import choose_baseline, describe_baseline
 from verl_pods_cero.tools.reports.runs import find_runs
 
 
@@ -30,7 +41,7 @@ def names(*paths):
 def test_a_log_is_its_finite_numbers_step_by_step(tmp_path):
     path = write_log(tmp_path / "run.jsonl", [(1, {"a": 1, "b": None, "c": "text"}), (2, {"a": 3.5})])
     log = read_log(path)
-    assert [(record.step, dict(record.values)) for record in log.records] == [(1, {"a": 1.0}), (2, {"a": 3.5})]
+    assert records_of(log) == [(1, {"a": 1.0}), (2, {"a": 3.5})]
     assert log.remarks == ()
     assert [column.tolist() for column in log.series("a")] == [[1.0, 2.0], [1.0, 3.5]]
 
@@ -41,7 +52,7 @@ def test_a_last_line_that_is_cut_off_is_left_out_and_said(tmp_path, kept):
     whole = path.read_text()
     path.write_text(whole[: whole.index("\n") + 1 + kept])
     log = read_log(path)
-    assert [record.step for record in log.records] == [1]
+    assert log.steps.tolist() == [1]
     (remark,) = log.remarks
     assert remark.startswith("ends in a line that is cut off")
 
@@ -49,7 +60,7 @@ def test_a_last_line_that_is_cut_off_is_left_out_and_said(tmp_path, kept):
 def test_a_whole_last_line_without_its_line_end_counts(tmp_path):
     path = write_log(tmp_path / "run.jsonl", [(1, {"a": 1.0}), (2, {"a": 2.0})])
     path.write_text(path.read_text().rstrip("\n"))
-    assert [record.step for record in read_log(path).records] == [1, 2]
+    assert read_log(path).steps.tolist() == [1, 2]
     assert read_log(path).remarks == ()
 
 
@@ -58,7 +69,7 @@ def test_a_log_without_a_whole_line_has_no_records(tmp_path, text, remark):
     path = tmp_path / "run.jsonl"
     path.write_text(text)
     log = read_log(path)
-    assert log.records == ()
+    assert records_of(log) == []
     assert log.remarks[0].startswith(remark)
 
 
@@ -67,7 +78,7 @@ def test_unreadable_lines_are_left_out_and_counted(tmp_path):
     first, second = path.read_text().splitlines()
     path.write_text("\n".join([first, "\0\0\0", "Traceback", second, ""]))
     log = read_log(path)
-    assert [record.step for record in log.records] == [1, 2]
+    assert log.steps.tolist() == [1, 2]
     assert log.remarks == ("has 2 unreadable lines, which are left out (the first is line 2)",)
 
 
@@ -80,7 +91,7 @@ def test_a_file_of_other_lines_is_refused_with_the_fix(tmp_path):
 
 def test_a_validation_logged_after_its_step_joins_it(tmp_path):
     log = read_log(write_log(tmp_path / "run.jsonl", [(1, {"timing_s/step": 4.0}), (1, {ACCURACY: 0.5})]))
-    assert [dict(record.values) for record in log.records] == [{"timing_s/step": 4.0, ACCURACY: 0.5}]
+    assert records_of(log) == [(1, {"timing_s/step": 4.0, ACCURACY: 0.5})]
     assert log.remarks == ()
 
 
@@ -100,7 +111,7 @@ def test_a_run_folder_is_its_log_with_its_options(tmp_path):
     assert run.job.overrides == ("actor_rollout_ref.rollout.n=32",)
     assert run.job.whole_number("actor_rollout_ref.rollout.n") == 32
     assert run.job.config["data.seed"] == "${quickstart.seed}"
-    assert len(run.log.records) == 3
+    assert len(run.log.steps) == 3
 
 
 def test_a_log_given_by_itself_takes_the_options_of_its_run_folder(tmp_path):
@@ -176,7 +187,7 @@ def test_half_written_options_count_as_none(tmp_path):
     (folder / ".hydra" / "config.yaml").write_text("trainer: {project_name: [")
     (run,) = found(folder)
     assert run.job.config == {}
-    assert len(run.log.records) == 2
+    assert len(run.log.steps) == 2
 
 
 def test_a_folder_of_logs_is_a_run_each_and_other_json_lines_are_passed_over(tmp_path):

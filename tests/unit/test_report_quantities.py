@@ -8,25 +8,23 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.unit.report_runs import ACCURACY, CERO, PODS, STEP, steps, write_log, write_run
+from tests.unit.report_runs import ACCURACY, CERO, PODS, STEP, records_of, steps, write_log, write_run
 from verl_pods_cero.errors import OptionError
 from verl_pods_cero.tools.reports.accuracy import Curve, Measure, choose_measure, curve, describe_measure
-from verl_pods_cero.tools.reports.equal_amounts import equal_amounts
+from verl_pods_cero.tools.reports.comparisons import equal_amounts, milestones, paired, shared_seeds, target
 from verl_pods_cero.tools.reports.groups import Group, group_runs
 from verl_pods_cero.tools.reports.hydra_files import Job
-from verl_pods_cero.tools.reports.log_files import Log, Record
-from verl_pods_cero.tools.reports.milestones import milestones, paired, shared_seeds, target
+from verl_pods_cero.tools.reports.log_files import Log
 from verl_pods_cero.tools.reports.quantities import AXES, progress
 from verl_pods_cero.tools.reports.results import result
 from verl_pods_cero.tools.reports.runs import Run, find_runs
 from verl_pods_cero.tools.reports.spread import half_width, t_quantile
+from verl_pods_cero.tools.reports.step_figures import POINTS, effective_prompt_ratio, logged, trace
 from verl_pods_cero.tools.reports.time_shares import seconds_a_step, time_shares
-from verl_pods_cero.tools.reports.traces import POINTS, effective_prompt_ratio, logged, trace
 
 
 def run_of(records, job=None, path="run.jsonl") -> Run:
-    log = Log(Path(path), tuple(Record(step, dict(values)) for step, values in records))
-    return Run(Path(path), log, Job() if job is None else job)
+    return Run(Path(path), Log.of(Path(path), records), Job() if job is None else job)
 
 
 def seed_curve(accuracies, seconds, seeds=None) -> Curve:
@@ -75,7 +73,7 @@ def test_without_a_filter_the_policy_is_updated_on_every_rollout():
 def test_what_is_not_logged_is_not_known_and_said():
     spent = progress(run_of([(1, {"critic/score/mean": 0.5}), (2, {"critic/score/mean": 0.5})]))
     assert all(np.isnan(spent.spent[axis]).all() for axis in AXES if axis != "step")
-    assert spent.updated is None
+    assert math.isnan(spent.updated)
     assert math.isnan(spent.wall_s)
     assert spent.remarks == (
         "logs no timing_s/step: no time is known",
@@ -416,4 +414,4 @@ def test_a_trace_over_seeds_ends_with_the_shortest():
 def test_numbers_of_a_real_file_are_the_same_as_of_records(tmp_path):
     records = steps([0.25, None, 0.5], **PODS)
     (read,) = find_runs([str(write_log(tmp_path / "run.jsonl", records))])
-    assert read.log.records == run_of(records).log.records
+    assert records_of(read.log) == records_of(run_of(records).log) == records

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
 import subprocess
 import sys
 import time
-import warnings
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields
 from pathlib import Path
 
@@ -19,28 +15,10 @@ import pytest
 from tests import published_data
 from verl_pods_cero.errors import OptionError, PluginError
 from verl_pods_cero.rewards import RESULT_KEYS, RewardOptions, check_setup, compute_score, math_process
-from verl_pods_cero.rewards.letters import final_letter
-from verl_pods_cero.rewards.mathematics import final_expression
 from verl_pods_cero.tools.datasets.catalog import CATALOG
 
 SOLUTIONS = published_data.FOLDER / "gsm8k" / "example_model_solutions_first400.jsonl"
 MODELS = ("6b_finetuning", "6b_verification", "175b_finetuning", "175b_verification")
-
-needs_math_verify = pytest.mark.skipif(
-    importlib.util.find_spec("math_verify") is None, reason="math-verify is not installed (extra: math)"
-)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def verl_scorers() -> Iterator[None]:
-    """Import verl once with its import-time warnings let through; end the child processes afterwards."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        import verl.utils.reward_score.gsm8k
-        import verl.utils.reward_score.math_reward  # noqa: F401
-    yield
-    if math_process._verifiers is not None:
-        math_process._verifiers.close()
 
 
 def accuracy(data_source: str, response: str, ground_truth: str, **options: object) -> float:
@@ -115,163 +93,28 @@ def test_the_documented_options_are_the_ones_there_are(repository: Path) -> None
     assert table == {field.name: str(field.default) for field in fields(RewardOptions)}
 
 
-# --- GSM8K
-
-
-@pytest.mark.parametrize("response", ["#### 4", "#### 4.0", "#### 4.", "<think>5</think> #### 4"])
-def test_gsm8k_reads_the_number_after_the_hashes(response: str) -> None:
-    assert accuracy("openai/gsm8k", response, "4") == 1.0
-
-
-@pytest.mark.parametrize("response", ["4", "#### 40", "#### 4\n#### 5", "<think>#### 4", ""])
-def test_gsm8k_takes_no_other_number(response: str) -> None:
-    assert accuracy("openai/gsm8k", response, "4") == 0.0
-
-
-def test_gsm8k_ignores_thousands_separators_on_both_sides() -> None:
-    assert accuracy("openai/gsm8k", "#### 2,125", "2125") == accuracy("openai/gsm8k", "#### 2125", "2,125") == 1.0
-
-
-def test_gsm8k_needs_no_hashes_in_an_answer_block_or_when_flexible() -> None:
-    assert accuracy("openai/gsm8k", "<think>x</think>\n<answer>\n$18\n</answer>", "18") == 1.0
-    assert accuracy("openai/gsm8k", "so she makes 18 a day", "18") == 0.0
-    assert accuracy("openai/gsm8k", "so she makes 18 a day", "18", gsm8k_method="flexible") == 1.0
-
-
-@pytest.mark.parametrize("end", ["$18.00.", "18, in dollars", "$18, and that is all.", "18 eggs, sold daily."])
-def test_gsm8k_takes_punctuation_after_a_number_for_what_it_is(end: str) -> None:
-    assert accuracy("openai/gsm8k", f"<answer>{end}</answer>", "18") == 1.0
-    assert accuracy("openai/gsm8k", f"So it is {end}", "18", gsm8k_method="flexible") == 1.0
-    assert accuracy("openai/gsm8k", f"<answer>{end}</answer>", "19") == 0.0
-
-
-def test_gsm8k_reads_a_decimal_before_a_full_stop_after_the_hashes() -> None:
-    assert accuracy("openai/gsm8k", "#### 12.50.", "12.5") == 1.0
-
-
-# --- SciKnowEval
-
-
-@pytest.mark.parametrize(
-    "response",
-    [
-        "Answer: C",
-        "A looks likely, B does not.\n**Answer:** C",
-        "Final answer: (C).",
-        "Answer:\nC",
-        "A and B are wrong.\n\nC",
-        "It has no ring, so the correct answer is **C**.",
-        r"Thus \boxed{C}.",
-        r"Thus $\boxed{\text{C}}$",
-        "<think>Answer: A</think>\n<answer>\nC\n</answer>",
-        "<reasoning>A? B?</reasoning><answer>C</answer>",
-        "Answer: A\nNo, I misread it.\nAnswer: C",
-    ],
-)
-def test_the_final_letter_is_read(response: str) -> None:
-    assert final_letter(response) == "C"
-
-
-@pytest.mark.parametrize(
-    "response",
-    [
-        "",
-        "The compound C has four rings",
-        "C is wrong, and so is the rest",
-        "Answer: C or D",
-        "Answer: C: 12.5",
-        "Answer: c",
-        "Answer: the third option, C",
-        "<think>Answer: C",
-        "<answer>A and C</answer>",
-        "The answer is a Carbon",
-    ],
-)
-def test_a_letter_in_passing_is_no_answer(response: str) -> None:
-    assert final_letter(response) is None
-
-
-def test_another_letter_is_wrong_whatever_else_the_response_says() -> None:
-    result = compute_score("sciknoweval", "C is right, C, C.\nAnswer: D", "C")
-    assert (result["acc"], result["pred"]) == (0.0, "D")
-
-
-# --- mathematics
-
-
-@pytest.mark.parametrize(
-    ("response", "expression"),
-    [
-        (r"so \boxed{\frac{1}{2}}.", r"\frac{1}{2}"),
-        (r"\boxed{1} no: \boxed{2}", "2"),
-        ("Answer: $34$.", "34"),
-        ("**Answer:** 34", "34"),
-        (r"\boxed{3}. I was wrong." + "\nAnswer: 4", "4"),
-        (r"Answer: \boxed{4}", "4"),
-        (r"\boxed{5}. Let me check our answer: 2 + 3, fine", "5"),
-        ("<think>\\boxed{1}</think><answer> x + 1 </answer>", "x + 1"),
-        (r"<answer>It is \boxed{7}</answer>", "7"),
-        ("It is 4", None),
-        (r"<think>\boxed{4}", None),
-        (r"\boxed{4", None),
-        (r"\boxed{1} or \boxed{2", "1"),
-        (r"\boxed{\left\{ x \right.}", r"\left\{ x \right."),
-        (r"\boxed{\{1, 2\}}", r"\{1, 2\}"),
-        (r"so $\boxed 5$", "5"),
-        ("<answer>1</answer> no, <answer>2</answer>", "2"),
-        ("<answer>1", None),
-    ],
-)
-def test_the_final_expression_is_read(response: str, expression: str | None) -> None:
-    assert final_expression(response) == expression
-
-
-@needs_math_verify
-@pytest.mark.parametrize(
-    ("candidate", "ground_truth", "right"),
-    [
-        ("0.5", r"\frac{1}{2}", True),
-        (r"\frac{2}{4}", r"\frac12", True),
-        ("x + 1", "1+x", True),
-        (r"(3, \pi/2)", r"\left( 3, \frac{\pi}{2} \right)", True),
-        (r"\$32", "32", True),
-        (r"44\%", "44", True),
-        ("073", "73", True),
-        ("35", "34", False),
-        (r"\frac{2}{3}", r"\frac12", False),
-        ("x", "x^2", False),
-        (r"5\text{ or }6", "5", False),
-        ("1", r"1 \text{ and } 2", False),
-        (r"5\text{ cm}", "5", True),
-        ("1" * 2000, r"\frac12", False),
-    ],
-)
-def test_expressions_are_compared_by_their_value(candidate: str, ground_truth: str, right: bool) -> None:
-    assert accuracy("math_dapo", rf"\boxed{{{candidate}}}", ground_truth) == right
-
-
-@needs_math_verify
-def test_mathematics_is_scored_in_many_threads_at_once() -> None:
-    pairs = [(rf"\boxed{{\frac{{{i}}}{{8}}}}", "0.5") for i in range(1, 9)] * 4
-    with ThreadPoolExecutor(8) as threads:
-        results = list(threads.map(lambda pair: accuracy("math", *pair), pairs))
-    assert results == [0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0] * 4
-
-
-@needs_math_verify
-def test_an_answer_that_takes_for_ever_is_wrong_and_blocks_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    verifiers = math_process.Verifiers(1)
-    assert verifiers.equivalent("1", "2/2", timeout=60)
-    assert not verifiers.equivalent("3", "9^{9^{9^{9}}}", timeout=0.5)
-    assert "scored as wrong" in caplog.text
-    assert verifiers.equivalent("1", "2/2", timeout=60)
-    verifiers.close()
+# --- hostile responses
 
 
 @pytest.mark.parametrize("data_source", ["openai/gsm8k", "sciknoweval", "math_dapo"])
 @pytest.mark.parametrize(
     "pattern",
-    ["\n", "*", "{", r"\boxed{", "<answer>", "</answer>", "<think></think><answer>", "Answer:", "answer is ", "1,"],
+    [
+        *(
+            "\n",
+            "*",
+            "{",
+            r"\boxed{",
+            "<answer>",
+            "</answer>",
+            "<think></think><answer>",
+            "Answer:",
+            "answer is ",
+            "1,",
+        ),
+        *("#### ", "####*", "#### (", "#### 1 000 ", "$", "$a$ ", " or ", "3 or ", "(", ", ", r"\boxed{1} or "),
+        *("answer is A or ", r"\text{", "1{,}", "A "),
+    ],
 )
 def test_a_response_that_repeats_itself_is_scored_at_once(data_source: str, pattern: str) -> None:
     response = "</answer>" + pattern * (60_000 // len(pattern))
@@ -293,6 +136,39 @@ def test_missing_math_verify_is_told_before_training(tmp_path: Path, monkeypatch
     check_setup([write(tmp_path / "gsm8k.jsonl", "openai/gsm8k")])
     with pytest.raises(PluginError, match=r"pip install 'verl-pods-cero\[math\]'"):
         check_setup([write(tmp_path / "both.jsonl", "openai/gsm8k", "math_dapo")])
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("lines.json", '\ufeff{"data_source": "gsm8k"}\nno JSON\n'),
+        ("array.json", '[\n{"data_source": "openai/gsm8k"}, {"data_source": "gsm8k"}]'),
+        ("lines.jsonl", '{"data_source": "openai/gsm8k"}\n\n{"data_source": "gsm8k"}\n'),
+    ],
+)
+def test_json_files_are_checked_before_training(tmp_path: Path, name: str, text: str) -> None:
+    file = tmp_path / name
+    file.write_text(text, encoding="utf-8")
+    with pytest.raises(OptionError, match="data_source has no scorer, got 'gsm8k'"):
+        check_setup([str(file)])
+
+
+@pytest.mark.parametrize(("name", "text"), [("damaged.parquet", "no parquet"), ("damaged.json", '[{"data_source":')])
+def test_a_file_that_cannot_be_read_is_named_before_training(tmp_path: Path, name: str, text: str) -> None:
+    file = tmp_path / name
+    file.write_text(text, encoding="utf-8")
+    with pytest.raises(OptionError, match=f"can be read .*{name}"):
+        check_setup([str(file)])
+
+
+def test_the_check_before_training_imports_no_command(tmp_path: Path) -> None:
+    code = (
+        "import sys; from verl_pods_cero.rewards import check_setup\n"
+        f"check_setup([{write(tmp_path / 'rows.jsonl', 'openai/gsm8k')!r}])\n"
+        "print([name for name in sys.modules if name.startswith('verl_pods_cero.tools')])"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]"
 
 
 def test_parquet_files_and_options_are_checked_before_training(tmp_path: Path) -> None:
@@ -345,3 +221,24 @@ def test_gsm8k_scores_agree_with_the_published_labels(layout: str) -> None:
             misses += row[model]["is_correct"] and not right
             false_accepts += right and not row[model]["is_correct"]
     assert (len(rows), misses, false_accepts) == (400, 0, 0)
+
+
+@pytest.mark.skipif(not (published_data.FOLDER / "math").is_dir(), reason=published_data.ABSENT)
+def test_math_solutions_are_right_for_their_own_answer_and_no_other() -> None:
+    pytest.importorskip("math_verify")
+    rows = [json.loads(line) for line in (published_data.FOLDER / "math/test_first600.jsonl").read_text().splitlines()]
+    answers = [re.sub(r"\s|\\!|\\left|\\right", "", row["answer"]).replace("dfrac", "frac") for row in rows]
+    assert [row["answer"] for row in rows if not accuracy("math", row["solution"], row["answer"])] == []
+    crossed = [(rows[i]["solution"], rows[i - 7]["answer"]) for i in range(len(rows)) if answers[i] != answers[i - 7]]
+    assert [pair for pair in crossed if accuracy("math", *pair)] == []
+
+
+@pytest.mark.skipif(not (published_data.FOLDER / "sciknoweval").is_dir(), reason=published_data.ABSENT)
+@pytest.mark.parametrize(
+    "form", ["The answer is option {}.", "Answer: [{}]", "<answer>\n{}\n</answer>", r"\boxed{{\text{{{}}}}}"]
+)
+def test_multiple_choice_is_right_for_its_letter_alone(form: str) -> None:
+    file = published_data.FOLDER / "sciknoweval" / "sdpo_chemistry_train_first400.jsonl"
+    for row in map(json.loads, file.read_text().splitlines()):
+        right = [letter for letter in "ABCD" if accuracy("sciknoweval", form.format(letter), row["answer"])]
+        assert right == [row["answer"]]

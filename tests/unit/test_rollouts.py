@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transfer_queue import KVBatchMeta
 
+from verl_pods_cero.core.pods import needs
 from verl_pods_cero.errors import OptionError
 from verl_pods_cero.hooks import rows
 from verl_pods_cero.hooks.filter import PodsFilter, whole_groups
@@ -39,6 +40,22 @@ def apply(groups: dict[str, list[float]], keep: int = 2, n: int = 4, **options: 
     rollouts = make_rollouts(groups)
     kept = PodsFilter(FilterOptions(enable=True, keep=keep, **options), n, tolerance=1e-6)(rollouts, step=1)
     return rollouts, kept
+
+
+@needs("response_length", "acc")
+def shortest(rewards, mask, keep, rng, values):
+    order = np.lexsort((values["response_length"], -values["acc"]), axis=1)
+    kept = np.zeros_like(mask)
+    np.put_along_axis(kept, order[:, :keep], True, axis=1)
+    return kept
+
+
+def test_a_rule_reads_the_tokens_of_a_rollout_over_all_its_rows_and_the_scorers_values():
+    rollouts = make_rollouts({"p": [1.0, 0.0, 1.0, 1.0], "q": [0.0, 0.0, 0.0, 1.0]}, rows_a_session=2)
+    assert rollouts.response_tokens.tolist() == [3, 7, 11, 15, 19, 23, 27, 31]
+    options = FilterOptions(enable=True, keep=2, rule=f"{__name__}:shortest")
+    kept = PodsFilter(options, 4, tolerance=1e-6)(rollouts, step=1)
+    assert np.flatnonzero(kept.sessions).tolist() == [0, 2, 4, 7]
 
 
 keys_strategy = st.lists(

@@ -14,6 +14,8 @@ import pytest
 from verl_pods_cero.core.allocators import create_allocator
 from verl_pods_cero.core.settings import AllocatorSettings
 from verl_pods_cero.core.state import StateError, StateHeader, fingerprint, load_state, save_state
+from verl_pods_cero.core.steps import Steps
+from verl_pods_cero.errors import option_names
 
 SETTINGS = AllocatorSettings(num_prompts=30, budget=480, rounds=10, batch_prompts=6)
 HEADER = StateHeader("cero", "round", fingerprint([b"one", b"two"]), 30, SETTINGS.as_dict())
@@ -201,3 +203,120 @@ def rewritten_pickle(path: Path) -> None:
 def test_the_fingerprint_depends_on_rows_and_their_order() -> None:
     prints = {fingerprint(rows) for rows in ([b"a", b"b"], [b"b", b"a"], [b"ab"], [b"a"], [], [b""])}
     assert len(prints) == 6
+
+
+# --- content that cannot be, under a checksum that fits --------------------------------------------------------------
+
+
+def in_the_middle_of_a_round(name: str) -> Any:
+    allocator = create_allocator(name, SETTINGS)
+    for number in range(3):
+        given_out = allocator.plan([number, 7, 9, 11, 20, 21])
+        allocator.observe(given_out.indices, given_out.rollouts // 2, given_out.rollouts - given_out.rollouts // 2)
+        if number < 2:
+            allocator.advance()
+    return allocator
+
+
+EDITS: list[tuple[str, dict[str, Any], str]] = [
+    ("uniform", {"round": 11}, "round 11 of 10"),
+    ("uniform", {"round": -1}, "round -1 of 10"),
+    ("uniform", {"empty_rounds": 3}, "3 empty rounds in 2"),
+    ("uniform", {"open_calls": -1}, "less than no calls"),
+    ("uniform", {"exposures": lambda old: old - 3}, "negative exposures"),
+    ("uniform", {"exposures": lambda old: old + 1}, "units where"),
+    ("uniform", {"spent": 30}, "where 30 are spent"),
+    ("uniform", {"a": lambda old: old * np.nan}, "posterior counts a that are not positive"),
+    ("uniform", {"b": lambda old: old + np.inf}, "posterior counts b that are not positive"),
+    ("uniform", {"open_rows": lambda old: old + 30}, "does not fit the prompts"),
+    ("uniform", {"open_rows": lambda old: old[1:]}, "does not fit the prompts"),
+    ("uniform", {"open_units": lambda old: -old}, "does not fit the prompts"),
+    ("uniform", {"open_units": lambda old: old + 99}, "does not fit the exposures"),
+    ("uniform", {"visited": -1}, "less than no prompts visited"),
+    ("cero", {"theta": lambda old: old * np.nan}, "theta outside 0 to 1"),
+    ("cero", {"theta": lambda old: old + 1.0}, "theta outside 0 to 1"),
+    ("cero", {"price": np.nan}, "a price of nan"),
+    ("cero", {"tie": lambda old: old * 0}, "no permutation"),
+    ("cero", {"units_left": 119}, "119 units left"),
+    ("cero", {"units_left": -1}, "-1 units left"),
+    ("random_matched", {"units_left": 119}, "119 units left"),
+    ("cero", {"open_plan_indices": lambda old: old * 0}, "open plan that does not fit the prompts"),
+    ("cero", {"open_plan_planned": lambda old: old + 9}, "other than 0 to 2 units"),
+    ("cero", {"open_plan_executed": lambda old: old - 9}, "other than 0 to 2 units"),
+    ("greso", {"explore": lambda old: old * 0}, "chances to explore"),
+    ("greso", {"open_counts": lambda old: old[:2]}, "do not add up"),
+    ("greso", {"open_counts": [9, 9, 1]}, "do not add up"),
+    ("prioritized", {"logit_mean": lambda old: old * np.nan}, "logit_mean that are not finite"),
+    ("prioritized", {"logit_first": lambda old: old + np.inf}, "logit_first that are not finite"),
+    ("prioritized", {"drift": [np.nan, 0.0]}, "drift that are not finite"),
+    ("prioritized", {"logit_variance": lambda old: old - 9}, "logit_variance below 0 or"),
+    ("prioritized", {"weight": lambda old: -old}, "weight below 0 or not finite"),
+    ("prioritized", {"weight": lambda old: old * np.inf}, "weight below 0 or not finite"),
+    ("prioritized", {"logit_clock": lambda old: old + 9}, "outcomes from outside the run"),
+    ("prioritized", {"logit_clock": lambda old: old - 0.5}, "outcomes from outside the run"),
+    ("prioritized", {"cursor": 30}, "a cursor of 30"),
+]
+
+
+@pytest.mark.parametrize(("name", "edits", "complaint"), EDITS)
+def test_content_that_cannot_be_is_refused_before_anything_is_overwritten(
+    name: str, edits: dict[str, Any], complaint: str
+) -> None:
+    saved, allocator = in_the_middle_of_a_round(name).state_dict(), create_allocator(name, SETTINGS)
+    edited = {key: edit(saved[key]) if callable(edit) else np.array(edit) for key, edit in edits.items()}
+    before = allocator.state_dict()
+    with pytest.raises(ValueError, match=f"the state has .*{complaint}.*: it was edited"):
+        allocator.load_state_dict(saved | edited)
+    after = allocator.state_dict()
+    assert all(np.array_equal(before[key], after[key]) for key in before)
+    allocator.load_state_dict(saved)
+
+
+@pytest.mark.parametrize(
+    ("edits", "complaint"),
+    [
+        ({"pending_indices": np.array([30])}, "do not fit the prompts"),
+        ({"pending_rollouts": np.array([4])}, "do not fit the prompts"),
+        ({"rounds_closed": np.array(11)}, "round 11 of 10"),
+        ({"rollouts_taken": np.array(481)}, "481 rollouts in its steps, outside the budget of 480"),
+        ({"rollouts_taken": np.array(-4)}, "outside the budget"),
+        ({"allocator_round": np.array(11)}, "round 11 of 10"),
+        ({"round_open": None}, "no round_open"),
+    ],
+)
+def test_steps_refuse_content_that_cannot_be_and_stay_as_they_were(edits: dict[str, Any], complaint: str) -> None:
+    steps = Steps(create_allocator("cero", SETTINGS), SETTINGS)
+    saved = steps.state_dict()
+    edited = {key: array for key, array in (saved | edits).items() if array is not None}
+    with pytest.raises(ValueError, match=f"the state has .*{complaint}"):
+        steps.load_state_dict(edited)
+    after = steps.state_dict()
+    assert all(np.array_equal(saved[key], after[key]) for key in saved)
+
+
+@pytest.mark.parametrize("settings", ["absent", None, [1]])
+def test_a_header_without_settings_is_refused(tmp_path: Path, settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    header = {key: value for key, value in (asdict(HEADER) | {"settings": settings}).items() if value != "absent"}
+    monkeypatch.setattr("verl_pods_cero.core.state.asdict", lambda _: header)
+    save_state(tmp_path / "s.npz", HEADER, ARRAYS)
+    with pytest.raises(StateError, match="does not say its settings"):
+        load_state(tmp_path / "s.npz", HEADER)
+
+
+@pytest.mark.parametrize(("mask", "mode"), [(0o022, 0o644), (0o002, 0o664), (0o077, 0o600)])
+def test_a_states_mode_follows_the_umask_as_that_of_verls_files_does(tmp_path: Path, mask: int, mode: int) -> None:
+    former = os.umask(mask)
+    try:
+        save_state(tmp_path / "s.npz", HEADER, ARRAYS)
+    finally:
+        os.umask(former)
+    assert (tmp_path / "s.npz").stat().st_mode & 0o777 == mode
+
+
+def test_a_difference_is_worded_under_the_callers_names(saved: Path) -> None:
+    other = replace(HEADER, settings=SETTINGS.as_dict() | {"rho": 0.5})
+    with (
+        pytest.raises(StateError, match=r"saved with pods_cero\.allocator\.rho=1\.0, this run has 0\.5"),
+        option_names({"rho": "pods_cero.allocator.rho"}),
+    ):
+        load_state(saved, other)

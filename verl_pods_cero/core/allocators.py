@@ -115,8 +115,7 @@ def create_allocator(name: str, settings: AllocatorSettings) -> Allocator:
     """Build an allocator from its name, or from `package.module:Class` for one of your own.
 
     Raises:
-        OptionError: No such name, module or class.
-        TypeError: The class lacks a part of the protocol.
+        OptionError: No such name, module or class, or one that cannot be built, or lacks a part of the protocol.
 
     >>> settings = AllocatorSettings(num_prompts=4, budget=32, rounds=2, batch_prompts=2)
     >>> create_allocator("uniform", settings).remaining
@@ -130,14 +129,17 @@ prioritized, random_matched, thompson, uniform.
     kind = resolve_allocator(name)
     try:
         made = kind(settings)
-    except TypeError as error:
-        fix = "give it one argument, an AllocatorSettings"
-        raise OptionError("name", f"must name a class that can be built ({error})", name, fix) from error
-    missing = sorted(part for part in _protocol_parts() if not hasattr(made, part))
-    if missing:
-        raise TypeError(f"{name} lacks {', '.join(missing)} of the Allocator protocol")
+    except OptionError:
+        raise
+    except Exception as error:  # whatever a class of the user's own raises
+        rule = f"must name a class that can be built ({type(error).__name__}: {error})"
+        raise OptionError("name", rule, name, "give it one argument, an AllocatorSettings") from error
+    if missing := missing_parts(made):
+        rule = f"must name a class with every part of {_HOME}.allocators.Allocator; it lacks {', '.join(missing)}"
+        raise OptionError("name", rule, name, f"add them, or derive it from {_HOME}.budget.BudgetedAllocator")
     return made
 
 
-def _protocol_parts() -> set[str]:
-    return {part for part in vars(Allocator) if not part.startswith("_")}
+def missing_parts(made: object) -> list[str]:
+    """Return what an object lacks of the `Allocator` protocol."""
+    return sorted(part for part in vars(Allocator) if not part.startswith("_") and not hasattr(made, part))

@@ -9,4 +9,5 @@ from numpy.typing import NDArray
 
 Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
+SmallInts: TypeAlias = NDArray[np.int32]
 Mask: TypeAlias = NDArray[np.bool_]

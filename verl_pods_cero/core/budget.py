@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from verl_pods_cero.core.allocators import Allocation
-from verl_pods_cero.core.arrays import Floats, Ints
+from verl_pods_cero.core.arrays import Floats, Ints, SmallInts
 from verl_pods_cero.core.pass_rates import Calibration, PassRates, checked_indices, checked_outcomes
 from verl_pods_cero.core.settings import AllocatorSettings
 
@@ -24,11 +25,14 @@ class BudgetedAllocator(ABC):
         28 bytes a prompt here: a, b, q (float64) and exposures (int32, in units).
     """
 
+    # Schedules in which a round spends no more than an even share of what is left.
+    _paced: tuple[str, ...] = ()
+
     def __init__(self, settings: AllocatorSettings) -> None:
         self.settings = settings
         prior = (float(settings.prior_successes), float(settings.prior_failures))
         self.rates = PassRates.start(settings.num_prompts, prior, settings.rho)
-        self.exposures: NDArray[np.int32] = np.zeros(settings.num_prompts, dtype=np.int32)
+        self.exposures: SmallInts = np.zeros(settings.num_prompts, dtype=np.int32)
         self.round = 0
         self.empty_rounds = 0
         self._spent = 0
@@ -76,10 +80,8 @@ class BudgetedAllocator(ABC):
         return max(0, min(left, self._round_limit() - int(self._open_units.sum())))
 
     def _round_limit(self) -> int:
-        return self.settings.capacity_units
-
-    def _even_share(self) -> int:
-        """Units of this round where what is left is spread evenly over the rounds left."""
+        if self.settings.schedule not in self._paced:
+            return self.settings.capacity_units
         left = self.settings.budget_units - self._spent + int(self._open_units.sum())
         return min(self.settings.capacity_units, -(-left // max(1, self.settings.rounds - self.round)))
 
@@ -178,7 +180,8 @@ class BudgetedAllocator(ABC):
         """Go on from a saved state.
 
         Raises:
-            ValueError: An array is missing, unknown, or of another shape or type than this allocator's.
+            ValueError: An array is missing, unknown, of another shape or type than this allocator's, or holds what
+                cannot be. Nothing has changed then.
         """
         self._check_state(state)
         self.rates.a[:] = state["a"]
@@ -207,19 +210,52 @@ class BudgetedAllocator(ABC):
                     f"array {name!r} of the state is {given.dtype} {given.shape}, {kind} needs {mine.dtype}"
                     f" {mine.shape}: it was saved for another data set or allocator"
                 )
-        if not ((state["a"] > 0).all() and (state["b"] > 0).all()):
-            raise ValueError("the state has posterior counts a, b that are not positive: it was edited")
-        if not 0 <= int(state["spent"]) <= self.settings.budget_units:
-            raise ValueError(
-                f"the state has {int(state['spent'])} units spent, which is outside the budget of"
-                f" {self.settings.budget_units}: resume with the budget it was saved with"
-            )
+        refuse_state(self._state_rules(state))
+
+    def _state_rules(self, state: dict[str, np.ndarray]) -> Iterator[tuple[bool, str]]:
+        """What holds of every state of the right shape, and what is wrong with one where it does not."""
+        limits, spent, round_ = self.settings, int(state["spent"]), int(state["round"])
+        rows, units, exposures = state["open_rows"], state["open_units"], state["exposures"]
+        for name in ("a", "b"):
+            counts = state[name]
+            yield bool((np.isfinite(counts) & (counts > 0)).all()), f"posterior counts {name} that are not positive"
+        budget = limits.budget_units
+        yield 0 <= spent <= budget, f"{spent} units spent, which is outside the budget of {budget}"
+        yield 0 <= round_ <= limits.rounds, f"round {round_} of {limits.rounds}"
+        yield 0 <= int(state["empty_rounds"]) <= round_, f"{state['empty_rounds']} empty rounds in {round_}"
+        yield int(state["open_calls"]) >= 0, "less than no calls in the open round"
+        yield bool((exposures >= 0).all()), "negative exposures"
+        total = int(exposures.sum(dtype=np.int64))
+        yield total == spent, f"exposures of {total} units where {spent} are spent"
+        fits = rows.shape == units.shape and in_range(rows, limits.num_prompts) and bool((units > 0).all())
+        yield fits, "an open round that does not fit the prompts"
+        open_units = np.bincount(rows, units, minlength=limits.num_prompts)
+        yield bool((open_units <= exposures).all()), "an open round that does not fit the exposures"
 
     def _generator(self) -> np.random.Generator:
         return np.random.default_rng([self.settings.seed, self.round, self._open_calls])
 
 
-def spread(name: str, values: Floats | NDArray[np.int32], scale: float = 1.0) -> dict[str, float]:
+def in_range(rows: Ints, num_prompts: int) -> bool:
+    """Return whether these are positions among so many prompts."""
+    return bool(((rows >= 0) & (rows < num_prompts)).all())
+
+
+def refuse_state(rules: Iterable[tuple[bool, str]]) -> None:
+    """Refuse a state of which a rule does not hold.
+
+    >>> refuse_state([(True, "no round"), (False, "round 9 of 4")])
+    Traceback (most recent call last):
+    ValueError: the state has round 9 of 4: it was edited, or saved by another version; take an earlier checkpoint
+    """
+    for holds, what in rules:
+        if not holds:
+            raise ValueError(
+                f"the state has {what}: it was edited, or saved by another version; take an earlier checkpoint"
+            )
+
+
+def spread(name: str, values: Floats | SmallInts, scale: float = 1.0) -> dict[str, float]:
     """Deciles 1, 5 and 9 of some values as metrics.
 
     >>> spread("q", np.array([0.0, 1.0, 2.0]))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
+from collections.abc import Iterator
 
 import numpy as np
 
 from verl_pods_cero.core import duals
 from verl_pods_cero.core.arrays import Floats, Ints
-from verl_pods_cero.core.budget import BudgetedAllocator, spread
+from verl_pods_cero.core.budget import BudgetedAllocator, in_range, spread
 from verl_pods_cero.core.duals import Constants, Duals, Plan
 from verl_pods_cero.core.settings import AllocatorSettings
 
@@ -36,6 +36,7 @@ class Cero(BudgetedAllocator):
     """
 
     _price_moves = True
+    _serves_its_plan = True
 
     def __init__(self, settings: AllocatorSettings) -> None:
         super().__init__(settings)
@@ -50,7 +51,7 @@ class Cero(BudgetedAllocator):
         )
         price = settings.price if self._price_moves else 0.0
         self._duals: Duals = duals.start(constants, self.rates, settings.seed, price)
-        self._open_plan = Plan.empty()
+        self._open_plan = Plan()
 
     @classmethod
     def group_sizes(cls, settings: AllocatorSettings) -> tuple[int, int]:
@@ -59,7 +60,7 @@ class Cero(BudgetedAllocator):
         return most, most
 
     @property
-    def bytes_per_prompt(self) -> float:
+    def bytes_per_prompt(self) -> int:
         """Memory that the arrays take, per prompt."""
         return self._duals.bytes_per_prompt + self.exposures.itemsize
 
@@ -74,7 +75,7 @@ class Cero(BudgetedAllocator):
     def advance(self) -> None:
         """Close the round: duals and price move by what was planned."""
         duals.advance(self._duals, self._open_plan)
-        self._open_plan = Plan.empty()
+        self._open_plan = Plan()
         super().advance()
 
     def metrics(self) -> dict[str, float]:
@@ -90,8 +91,24 @@ class Cero(BudgetedAllocator):
             "tie": self._duals.tie.copy(),
             "units_left": np.array(self._duals.budget_left),
         }
-        own |= {f"open_plan_{name}": part.copy() for name, part in vars(self._open_plan).items()}
+        own |= {f"open_plan_{name}": part.copy() for name, part in self._open_plan._asdict().items()}
         return super().state_dict() | own
+
+    def _state_rules(self, state: dict[str, np.ndarray]) -> Iterator[tuple[bool, str]]:
+        yield from super()._state_rules(state)
+        m, n_max, theta, price = self.settings.num_prompts, self.settings.n_max_units, state["theta"], state["price"]
+        yield bool(((theta >= 0) & (theta <= 1)).all()), "duals theta outside 0 to 1"
+        yield 0.0 <= float(price) <= 1.0, f"a price of {price}, outside 0 to 1"
+        yield bool((np.sort(state["tie"]) == np.arange(m)).all()), "tie ranks that are no permutation"
+        rows, planned, executed = (state[f"open_plan_{name}"] for name in Plan._fields)
+        fits = rows.shape == planned.shape == executed.shape and in_range(rows, m) and len(np.unique(rows)) == len(rows)
+        yield fits, "an open plan that does not fit the prompts"
+        whole = (executed >= 0) & (executed <= planned) & (planned <= n_max)
+        yield bool(whole.all()), f"an open plan of other than 0 to {n_max} units each"
+        left, closed = int(state["units_left"]), int(state["spent"]) - int(state["open_units"].sum())
+        most = self.settings.budget_units - closed
+        adds_up = left == most if self._serves_its_plan else 0 <= left <= most
+        yield adds_up, f"{left} units left, and {closed} spent in closed rounds, of {self.settings.budget_units}"
 
     def load_state_dict(self, state: dict[str, np.ndarray]) -> None:
         """Go on from a saved state; the caches follow from the posterior."""
@@ -102,8 +119,7 @@ class Cero(BudgetedAllocator):
         own.price = float(state["price"])
         own.budget_left = int(state["units_left"])
         own.round = self.round
-        fields = [field.name for field in dataclasses.fields(Plan)]
-        self._open_plan = Plan(**{name: state[f"open_plan_{name}"].astype(np.int64) for name in fields})
+        self._open_plan = Plan(*(state[f"open_plan_{name}"].astype(np.int64) for name in Plan._fields))
         duals.refresh(own, slice(None))
 
 
@@ -136,6 +152,8 @@ class RandomMatched(Cero):
     Source:
         The random control of arXiv 2610.09679, in the form settled here.
     """
+
+    _serves_its_plan = False
 
     def _choose(self, candidates: Ints | None) -> tuple[Ints, Ints]:
         _, units = super()._choose(candidates)

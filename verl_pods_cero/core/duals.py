@@ -1,24 +1,25 @@
 """CERO: which prompts get rollouts in a round, and how many, by a primal-dual rule under one budget.
 
-A round is ``plan -> observe -> advance`` on an explicit state. Quantities are in units of rollouts (the
-caller says how many rollouts a unit is). The dual of a prompt and the price are normalised: 1 stands for
-lambda / R of utility per unit, R = B / M being the units that an even split would give each prompt.
+A round is ``plan -> observe -> advance`` on an explicit state, in units of rollouts whose size is the caller's. Duals
+and price are normalised: 1 is lambda / R of utility per unit, R = B / M being each prompt's units in an even split.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from verl_pods_cero.core.arrays import Floats, Ints
+from verl_pods_cero.core.arrays import Floats, Ints, SmallInts
 from verl_pods_cero.core.pass_rates import PassRates, checked_indices
 from verl_pods_cero.core.ranking import leaders
 
 # Prompts per block of the dual update: its four streams of float64 then stay in a second-level cache.
 _BLOCK = 16_384
+_NOBODY = np.zeros(0, dtype=np.int64)
 
 
 @dataclass(frozen=True)
@@ -29,10 +30,8 @@ class Constants:
         R = B / M; Z = K N_max; B_bar = B / K; G_B = max(B_bar, C - B_bar); gamma = 1 / sqrt(K).
 
     Units:
-        budget B, capacity C and n_max N_max in units of rollouts; lam has no unit.
-
-    Source:
-        arXiv 2606.05606 (epoch: C = M N_max) and 2610.09679 (round: C = one batch).
+        budget B, capacity C and n_max N_max in units of rollouts; lam has no unit. C is M N_max (epoch, arXiv
+        2606.05606) or one batch (round, 2610.09679).
 
     >>> published = Constants(num_prompts=8960, rounds=500, budget=64_000, capacity=132, n_max=2)
     >>> published.cap, published.pace, published.price_scale, round(published.step, 4)
@@ -88,7 +87,7 @@ class Duals:
     constants: Constants
     theta: Floats
     rates: PassRates
-    tie: NDArray[np.int32]
+    tie: SmallInts
     log_top: Floats
     reach: Floats
     price: float
@@ -96,14 +95,12 @@ class Duals:
     round: int = 0
 
     @property
-    def bytes_per_prompt(self) -> float:
+    def bytes_per_prompt(self) -> int:
         """Memory that the arrays take, per prompt."""
-        own = (self.theta, self.tie, self.log_top, self.reach, self.rates.a, self.rates.b, self.rates.q)
-        return sum(array.nbytes for array in own) / len(self.theta)
+        return self.tie.itemsize + 6 * self.theta.itemsize  # log_top, reach, a, b and q are like theta
 
 
-@dataclass(frozen=True)
-class Plan:
+class Plan(NamedTuple):
     """One round's decision.
 
     Shapes and units:
@@ -112,23 +109,13 @@ class Plan:
         executed: (k,) int64, N, the same clipped to the budget left, 0 <= executed <= planned <= N_max.
     """
 
-    indices: Ints
-    planned: Ints
-    executed: Ints
-
-    @classmethod
-    def empty(cls) -> Plan:
-        """A plan for nobody."""
-        none = np.zeros(0, dtype=np.int64)
-        return cls(none, none, none)
+    indices: Ints = _NOBODY
+    planned: Ints = _NOBODY
+    executed: Ints = _NOBODY
 
     def joined(self, other: Plan) -> Plan:
         """Both plans as one; they must not share a prompt."""
-        return Plan(
-            np.concatenate([self.indices, other.indices]),
-            np.concatenate([self.planned, other.planned]),
-            np.concatenate([self.executed, other.executed]),
-        )
+        return Plan(*map(np.concatenate, zip(self, other, strict=True)))
 
 
 def start(constants: Constants, rates: PassRates, seed: int, price: float = 0.5) -> Duals:
@@ -149,7 +136,7 @@ def start(constants: Constants, rates: PassRates, seed: int, price: float = 0.5)
 
 
 def refresh(state: Duals, where: Ints | slice) -> None:
-    """Bring the caches in line with q for the prompts named; q > 0, because a > 0 and b > 0."""
+    """Bring the caches in line with q > 0 for the prompts named."""
     top = 4.0 * state.rates.q[where]
     state.log_top[where] = np.log(top)
     state.reach[where] = state.constants.share / (state.constants.lam * top)
@@ -159,27 +146,25 @@ def plan(state: Duals, candidates: ArrayLike | None = None, so_far: Plan | None 
     """Decide the round: N_max for each prompt whose dual exceeds the price, largest margin first.
 
     Formula:
-        margin d_i = theta_i - mu. N~: prompts with d_i > 0, largest first, N_max each until C is used up (the
-        last one may get less). N: the same order clipped to the budget left.
-        Where that is less than is `due`, the next largest margins follow, whatever their sign, up to C.
+        margin d_i = theta_i - mu. N~: prompts with d_i > 0, largest first, N_max each until C is used up (the last one
+        may get less); where that is less than is `due`, the next largest margins follow, whatever their sign, up to C.
+        N: the same order clipped to the budget left.
 
     Args:
-        state: Not changed; nothing else decides the outcome.
+        state: Not changed.
         candidates: Rows that may get rollouts, (k,), or None for all M. The answer then follows their order.
         so_far: What this round has planned already, when it is planned in several parts.
 
     Source:
-        arXiv 2610.09679, one round; ties are broken by a fixed seeded permutation. That the whole budget is
-        spent is settled here: by the papers' rule what is planned falls short of B by G_B sqrt(K) times the way
-        that the price has fallen since the start.
+        arXiv 2610.09679, one round; ties are broken by a fixed seeded permutation. That the whole budget is spent is
+        settled here: by the papers' rule B less what is planned is G_B sqrt(K) times the price's fall since the start.
 
     >>> s = start(Constants(4, rounds=2, budget=3, capacity=4, n_max=2), PassRates.start(4), seed=0)
     >>> p = plan(s)
     >>> p.indices.tolist(), p.planned.tolist(), p.executed.tolist()
     ([1, 2], [2, 2], [2, 1])
     """
-    c = state.constants
-    so_far = so_far or Plan.empty()
+    c, so_far = state.constants, so_far or Plan()
     room = c.capacity - int(so_far.planned.sum())
     funds = state.budget_left - int(so_far.executed.sum())
     theta, tie, rows = state.theta, state.tie, None
@@ -201,7 +186,7 @@ def plan(state: Duals, candidates: ArrayLike | None = None, so_far: Plan | None 
 
 
 def due(state: Duals) -> int:
-    """Units that this round has to spend, because the rounds after it can spend no more than C each.
+    """Units that this round has to spend, because later rounds can spend no more than C each.
 
     More than C where earlier rounds had too few candidates: the budget can then no longer be spent.
 
@@ -232,7 +217,7 @@ def advance(state: Duals, decided: Plan) -> None:
         Both use the planned N~, also where the budget cut it short.
 
     Source:
-        arXiv 2606.05606, projected online gradient descent on both duals; 2610.09679 for the scaling.
+        arXiv 2606.05606 (projected online gradient descent); 2610.09679 for the scaling.
     """
     c, theta, rows = state.constants, state.theta, decided.indices
     charged = _raised(theta[rows], state.log_top[rows], state.reach[rows], c)
@@ -254,8 +239,7 @@ def advance(state: Duals, decided: Plan) -> None:
 def _raised(theta: Floats, log_top: Floats, reach: Floats, c: Constants, out: Floats | None = None) -> Floats:
     """Duals after the part of the update that wants rollouts, theta + gamma z* / Z, before any clip.
 
-    z* = R / (4 lam q) log(4 q / theta), clipped to [0, Z]: the clip is what `utility.best_total` writes as
-    branches, lam / R having cancelled inside the logarithm.
+    z* = R / (4 lam q) log(4 q / theta) clipped to [0, Z], which `utility.best_total` writes as branches.
     """
     with np.errstate(divide="ignore"):
         z = np.log(theta, out=out)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from verl_pods_cero.core.arrays import Ints
+from verl_pods_cero.core.arrays import Ints, SmallInts
 from verl_pods_cero.core.budget import BudgetedAllocator
 from verl_pods_cero.core.ranking import leaders
-from verl_pods_cero.core.settings import AllocatorSettings
+from verl_pods_cero.core.settings import SCHEDULES, AllocatorSettings
 from verl_pods_cero.core.utility import marginal_gain
 
 
@@ -29,13 +28,12 @@ class GreedyMarginal(BudgetedAllocator):
     [8, 8]
     """
 
+    _paced = SCHEDULES
+
     def __init__(self, settings: AllocatorSettings) -> None:
         super().__init__(settings)
         ranks = np.random.default_rng(settings.seed).permutation(settings.num_prompts)
-        self._tie: NDArray[np.int32] = ranks.astype(np.int32)
-
-    def _round_limit(self) -> int:
-        return self._even_share()
+        self._tie: SmallInts = ranks.astype(np.int32)
 
     def _choose(self, candidates: Ints | None) -> tuple[Ints, Ints]:
         settings, room = self.settings, self._room

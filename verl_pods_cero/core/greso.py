@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
+from collections.abc import Iterator
 
-from verl_pods_cero.core.arrays import Floats, Ints, Mask
+import numpy as np
+
+from verl_pods_cero.core.arrays import Floats, Ints, Mask, SmallInts
 from verl_pods_cero.core.settings import AllocatorSettings
 from verl_pods_cero.core.walk import WalkingAllocator
 
@@ -29,7 +30,8 @@ class Greso(WalkingAllocator):
         1. No dynamic sampling: a group without variance is not sampled again, and the batch size is not adapted.
            The budget counts every rollout, so all allocators are asked the same.
         2. When a whole pass over the data keeps fewer prompts than the batch holds, the skipped ones fill it in the
-           order met, so that the budget is spent. Among candidates nothing is filled: the caller brings more.
+           order met, so that the budget is spent. Among candidates nothing is filled: the caller brings more. In the
+           schedule `epoch`, where C would hold every prompt, a round spends an even share of what is left.
         3. The published code keeps a prompt with probability max(e^s, 0.01), caps e at 0.95, counts easy and hard
            groups in streaks of their own (a hard group ends an easy streak; in the paper and here s counts both), and
            first adjusts e in the second pass over the data: 0.1 to 0.9 points fewer effective prompts in the worlds of
@@ -45,6 +47,8 @@ class Greso(WalkingAllocator):
     [1, 0, 0, 0]
     """
 
+    _paced = ("epoch",)
+
     @classmethod
     def group_sizes(cls, settings: AllocatorSettings) -> tuple[int, int]:
         """Whoever is served gets n."""
@@ -53,7 +57,7 @@ class Greso(WalkingAllocator):
 
     def __init__(self, settings: AllocatorSettings) -> None:
         super().__init__(settings)
-        self.streak: NDArray[np.int32] = np.zeros(settings.num_prompts, dtype=np.int32)
+        self.streak: SmallInts = np.zeros(settings.num_prompts, dtype=np.int32)
         self._explore = np.full(2, _START)
         self._open_counts = np.zeros(3, dtype=np.int64)
 
@@ -119,6 +123,13 @@ class Greso(WalkingAllocator):
             "open_counts": self._open_counts.copy(),
         }
         return super().state_dict() | own
+
+    def _state_rules(self, state: dict[str, np.ndarray]) -> Iterator[tuple[bool, str]]:
+        yield from super()._state_rules(state)
+        explore, counts = state["explore"], state["open_counts"]
+        yield bool(((explore >= _LEAST) & (explore <= 1)).all()), f"chances to explore outside {_LEAST} to 1"
+        fits = counts.shape == (3,) and bool((counts >= 0).all()) and counts[:2].sum() <= counts[2]
+        yield fits, "counts of an open round that do not add up"
 
     def load_state_dict(self, state: dict[str, np.ndarray]) -> None:
         """Go on from a saved state."""

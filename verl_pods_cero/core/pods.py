@@ -10,27 +10,28 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from fractions import Fraction
 from numbers import Integral, Real
-from typing import Any, NamedTuple, TypeAlias, TypeGuard
+from typing import Any, TypeAlias, TypeGuard
 
 import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
 from verl_pods_cero.core.arrays import Floats, Ints, Mask
-from verl_pods_cero.core.ends import best_top, ends, take
 from verl_pods_cero.core.import_names import imported
+from verl_pods_cero.core.rules import RULES, Selection
 from verl_pods_cero.errors import OptionError
 
-
-class Selection(NamedTuple):
-    """The choice: kept (B, n) bool; top (B,), k, taken from the high end (0: group kept whole, or a rule without ends).
-
-    >>> select(np.array([[0.0, 1.0, 0.0, 1.0]]), np.ones((1, 4), bool), keep=2).top.tolist()
-    [1]
-    """
-
-    kept: Mask
-    top: Ints
+__all__ = [
+    "RESPONSE_LENGTH",
+    "NonFiniteRewardError",
+    "Rule",
+    "Selection",
+    "keep_count",
+    "needs",
+    "resolve_rule",
+    "rule_needs",
+    "select",
+]
 
 
 Rule: TypeAlias = Callable[..., "Mask | Selection"]
@@ -136,7 +137,7 @@ def select(
         )
         extra = {"values": dict(zip(needed, more, strict=True))} if needed else {}
         result = function(given, inside, keep, rng, **extra)
-        if function not in _RULES.values():
+        if function not in RULES.values():
             _check(result, inside, keep, groups, _name(function))
         kept[several], top[several] = result if isinstance(result, Selection) else (result, 0)
     return Selection(kept, top)
@@ -175,7 +176,7 @@ def resolve_rule(name: str) -> Rule:
     verl_pods_cero.errors.OptionError: rule must be a known name or package.module:function, got 'percentil'. Fix: \
 did you mean 'percentile'? Known: max_reward, max_variance, percentile, random.
     """
-    return _RULES[name] if name in _RULES else imported("rule", name, _RULES, "function")
+    return RULES[name] if name in RULES else imported("rule", name, RULES, "function")
 
 
 def keep_count(n: int, keep: int | None = None, keep_fraction: float | None = None) -> int:
@@ -206,45 +207,6 @@ def keep_count(n: int, keep: int | None = None, keep_fraction: float | None = No
 
 def _is_whole(value: object) -> TypeGuard[int]:
     return isinstance(value, Integral) and not isinstance(value, bool)
-
-
-def _max_variance(rewards: Floats, mask: Mask, keep: int, _rng: Generator | None) -> Selection:
-    """Keep the k highest and the m - k lowest, k the smallest that maximises the variance.
-
-    A gain that rounding could have made is none (see `best_top`): rewards that differ in their last few digits, or by
-    about 1 at an offset of 1e15, count as equal, and the m lowest are kept.
-    """
-    low, high = ends(rewards, mask, keep)
-    top = best_top(low, high)
-    return Selection(take(rewards, low, high, keep - top, top), top)
-
-
-def _max_reward(rewards: Floats, mask: Mask, keep: int, _rng: Generator | None) -> Selection:
-    """Keep the m highest: k = m."""
-    top = np.full(len(rewards), keep)
-    return Selection(take(rewards, *ends(rewards, mask, keep), keep - top, top), top)
-
-
-def _random(rewards: Floats, mask: Mask, keep: int, rng: Generator | None) -> Mask:
-    """Keep the rollouts with the m highest of n uniform draws: every subset is as likely."""
-    if not isinstance(rng, Generator):
-        raise OptionError("rule", "'random' needs a generator", rng, "pass rng=numpy.random.default_rng(seed)")
-    return _max_reward(np.where(mask, rng.random(rewards.shape), np.nan), mask, keep, None).kept
-
-
-def _percentile(rewards: Floats, mask: Mask, keep: int, _rng: Generator | None) -> Mask:
-    """Keep the ranks round((j + 0.5) / m * n - 0.5), j = 0..m-1, n the group's own size, halves to the even rank."""
-    sizes = np.count_nonzero(mask, axis=1)[:, None]
-    # In integers: ((2 j + 1) n - m) / (2 m). n > m: ranks are more than one apart before rounding, and distinct after.
-    ranks, rest = np.divmod((2 * np.arange(keep) + 1) * sizes - keep, 2 * keep)
-    ranks += (rest > keep) | ((rest == keep) & (ranks % 2 == 1))
-    order = np.argsort(rewards, axis=1, kind="stable")
-    kept = np.zeros_like(mask)
-    np.put_along_axis(kept, np.take_along_axis(order, ranks, axis=1), True, axis=1)
-    return kept
-
-
-_RULES: dict[str, Rule] = {f.__name__[1:]: f for f in (_max_variance, _max_reward, _random, _percentile)}
 
 
 def _check(result: object, mask: Mask, keep: int, groups: Ints, name: str) -> None:

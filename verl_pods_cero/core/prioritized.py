@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 from numpy.typing import ArrayLike
 
 from verl_pods_cero.core.arrays import Floats, Ints
-from verl_pods_cero.core.logit_beliefs import LogitBeliefs
+from verl_pods_cero.core.logit_beliefs import NEVER, LogitBeliefs
 from verl_pods_cero.core.mixed_groups import MixedGroups
 from verl_pods_cero.core.pass_rates import checked_indices, summed_outcomes
 from verl_pods_cero.core.ranked import RankedAllocator
@@ -72,8 +74,10 @@ class Prioritized(RankedAllocator):
     @property
     def _clock(self) -> float:
         """Epochs of rollouts handed out before the open round."""
-        before = self._spent - int(self._open_units.sum())
-        return before / (self.settings.num_prompts * self.settings.group_units)
+        return self._epochs(self._spent - int(self._open_units.sum()))
+
+    def _epochs(self, units: int) -> float:
+        return units / (self.settings.num_prompts * self.settings.group_units)
 
     def predict(self, indices: ArrayLike) -> Floats:
         """Pass rates expected now of the prompts at `indices`, (k,), by the beliefs that decide."""
@@ -119,6 +123,17 @@ class Prioritized(RankedAllocator):
             "cursor": np.array(self._cursor),
         }
         return super().state_dict() | own
+
+    def _state_rules(self, state: dict[str, np.ndarray]) -> Iterator[tuple[bool, str]]:
+        yield from super()._state_rules(state)
+        for name in ("logit_mean", "logit_first", "drift"):
+            yield bool(np.isfinite(state[name]).all()), f"numbers {name} that are not finite"
+        for name in ("logit_variance", "weight"):
+            yield bool((np.isfinite(state[name]) & (state[name] >= 0)).all()), f"numbers {name} below 0 or not finite"
+        clock = state["logit_clock"]
+        known = (clock == NEVER) | ((clock >= 0) & (clock <= self._epochs(int(state["spent"]))))
+        yield bool(known.all()), "outcomes from outside the run"
+        yield 0 <= int(state["cursor"]) < self.settings.num_prompts, f"a cursor of {state['cursor']}"
 
     def load_state_dict(self, state: dict[str, np.ndarray]) -> None:
         """Go on from a saved state."""

@@ -5,9 +5,8 @@ from __future__ import annotations
 from abc import abstractmethod
 
 import numpy as np
-from numpy.typing import NDArray
 
-from verl_pods_cero.core.arrays import Floats, Ints
+from verl_pods_cero.core.arrays import Floats, Ints, SmallInts
 from verl_pods_cero.core.budget import BudgetedAllocator
 from verl_pods_cero.core.ranking import leaders
 from verl_pods_cero.core.settings import AllocatorSettings
@@ -25,10 +24,12 @@ class RankedAllocator(BudgetedAllocator):
     A prompt is served at most once a round; among candidates the answer is in their order.
     """
 
+    _paced = ("epoch",)
+
     def __init__(self, settings: AllocatorSettings) -> None:
         super().__init__(settings)
         ranks = np.random.default_rng(settings.seed).permutation(settings.num_prompts)
-        self._tie: NDArray[np.int32] = ranks.astype(np.int32)
+        self._tie: SmallInts = ranks.astype(np.int32)
 
     @classmethod
     def group_sizes(cls, settings: AllocatorSettings) -> tuple[int, int]:
@@ -39,11 +40,6 @@ class RankedAllocator(BudgetedAllocator):
     @abstractmethod
     def _index(self, rows: Ints | None) -> Floats:
         """A new array: the index of the prompts at `rows`, or of all M."""
-
-    def _round_limit(self) -> int:
-        if self.settings.schedule == "epoch":
-            return self._even_share()
-        return super()._round_limit()
 
     def _choose(self, candidates: Ints | None) -> tuple[Ints, Ints]:
         each, room = self.settings.group_units, self._room

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from verl_pods_cero.core.arrays import Floats, Ints, Mask
-
-Ranks = NDArray[np.int32]
+from verl_pods_cero.core.arrays import Floats, Ints, Mask, SmallInts
 
 # Values looked at to guess where the cut lies; enough for the guess to hold nearly always.
 _SAMPLE = 16_384
 
 
-def leaders(values: Floats, ranks: Ranks, floor: float, count: int) -> Ints:
+def leaders(values: Floats, ranks: SmallInts, floor: float, count: int) -> Ints:
     """Positions of the `count` largest values above `floor`, largest first, equals by rank.
 
     Formula:
@@ -42,7 +39,7 @@ def leaders(values: Floats, ranks: Ranks, floor: float, count: int) -> Ints:
     return np.asarray(chosen[np.lexsort((ranks[chosen], -values[chosen]))], dtype=np.int64)
 
 
-def _unordered(values: Floats, ranks: Ranks, count: int) -> Ints:
+def _unordered(values: Floats, ranks: SmallInts, count: int) -> Ints:
     """Positions of the `count` < M largest values, equals by rank, in no order."""
     stride = -(-len(values) // _SAMPLE)
     sample = values[::stride]
@@ -63,7 +60,7 @@ def _unordered(values: Floats, ranks: Ranks, count: int) -> Ints:
     return np.concatenate([certain, level_rows[order]])
 
 
-def _lowest_ranks(members: Mask, ranks: Ranks, count: int) -> Ints:
+def _lowest_ranks(members: Mask, ranks: SmallInts, count: int) -> Ints:
     """Positions of the `count` members with the lowest ranks, in no order; there are at least that many."""
     if count == 0:
         return np.zeros(0, dtype=np.int64)

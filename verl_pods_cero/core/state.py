@@ -6,7 +6,6 @@ import contextlib
 import hashlib
 import json
 import os
-import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from verl_pods_cero.errors import FieldError
+from verl_pods_cero.files import written_whole
 
 STATE_VERSION = 1
 
@@ -83,16 +83,10 @@ def save_state(path: str | os.PathLike[str], header: StateHeader, arrays: Mappin
         _HEADER: np.frombuffer(text, dtype=np.uint8),
         _CHECKSUM: np.frombuffer(_checksum(text, arrays), dtype=np.uint8),
     }
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            np.savez(file, **content)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    with written_whole(path) as temporary, temporary.open("wb") as file:
+        np.savez(file, **content)
+        file.flush()
+        os.fsync(file.fileno())
     _sync_folder(path.parent)
 
 
@@ -141,7 +135,9 @@ def _check_header(path: Path, found: Mapping[str, Any], expected: StateHeader) -
         if saved != now:
             raise StateError(f"{path} was saved with {name} {saved!r}, this run has {now!r}: {fix}")
     now_settings = json.loads(json.dumps(dict(expected.settings)))
-    saved_settings = found["settings"]
+    saved_settings = found.get("settings")
+    if not isinstance(saved_settings, dict):
+        raise StateError(f"{path} does not say its settings: it was edited; go back to an earlier checkpoint")
     for name in sorted(saved_settings.keys() | now_settings.keys()):
         saved, now = saved_settings.get(name), now_settings.get(name)
         if saved != now:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
 from verl_pods_cero.core.allocators import Allocation, Allocator, resolve_allocator
 from verl_pods_cero.core.arrays import Ints
-from verl_pods_cero.core.budget import BudgetedAllocator
+from verl_pods_cero.core.budget import BudgetedAllocator, in_range, refuse_state
 from verl_pods_cero.core.settings import AllocatorSettings
 
 # Sets the stream of shuffles apart from the allocator's own, which has the same seed.
 _SHUFFLE = 1
+
+# Before the names of the allocator's arrays in a state.
+_INNER = "allocator_"
 
 
 def group_sizes(name: str, settings: AllocatorSettings) -> tuple[int, int]:
@@ -54,8 +57,8 @@ class Steps:
 
     >>> from verl_pods_cero.core.allocators import create_allocator
     >>> settings = AllocatorSettings(num_prompts=4, budget=32, rounds=2, batch_prompts=2, n=8)
-    >>> planner = Steps(create_allocator("uniform", settings), settings)
-    >>> planner.prepare(); step = planner.take(); step.total, planner.last
+    >>> steps = Steps(create_allocator("uniform", settings), settings)
+    >>> steps.prepare(); step = steps.take(); step.total, steps.last
     (16, False)
     """
 
@@ -151,26 +154,43 @@ class Steps:
 
     def state_dict(self) -> dict[str, np.ndarray]:
         """Return the allocator's state and the steps of the open round that are still to come."""
-        own = {
+        return {_INNER + name: value for name, value in self.allocator.state_dict().items()} | self._own_state()
+
+    def _own_state(self) -> dict[str, np.ndarray]:
+        return {
             "pending_indices": self.pending.indices.copy(),
             "pending_rollouts": self.pending.rollouts.copy(),
             "round_open": np.array(self._round_open),
             "rounds_closed": np.array(self._rounds_closed),
             "rollouts_taken": np.array(self.rollouts_taken),
         }
-        return {f"allocator_{name}": value for name, value in self.allocator.state_dict().items()} | own
 
     def load_state_dict(self, state: dict[str, np.ndarray]) -> None:
-        """Go on from a saved state."""
-        prefix = "allocator_"
-        self.allocator.load_state_dict(
-            {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
-        )
+        """Go on from a saved state.
+
+        Raises:
+            ValueError: it lacks an array, or holds what cannot be. Nothing has changed then.
+        """
+        inner = {name.removeprefix(_INNER): value for name, value in state.items() if name.startswith(_INNER)}
+        refuse_state(self._state_rules(state))
+        self.allocator.load_state_dict(inner)
         self.pending = Allocation(state["pending_indices"], state["pending_rollouts"])
         self._round_open = bool(state["round_open"])
         self._rounds_closed = int(state["rounds_closed"])
         self.rollouts_taken = int(state["rollouts_taken"])
         self._upcoming = None
+
+    def _state_rules(self, state: dict[str, np.ndarray]) -> Iterator[tuple[bool, str]]:
+        missing = [name for name in self._own_state() if name not in state]
+        yield not missing, f"no {', '.join(missing)}"
+        rows, rollouts = state["pending_indices"], state["pending_rollouts"]
+        fits = rows.ndim == 1 and rows.shape == rollouts.shape and bool((rollouts > 0).all())
+        yield fits and in_range(rows, self.settings.num_prompts), "steps to come that do not fit the prompts"
+        closed, budget = int(state["rounds_closed"]), self.settings.budget
+        yield 0 <= closed <= self.settings.rounds, f"round {closed} of {self.settings.rounds}"
+        taken = int(state["rollouts_taken"])
+        handed = taken + int(rollouts.sum())
+        yield taken >= 0 and handed <= budget, f"{handed} rollouts in its steps, outside the budget of {budget}"
 
 
 def _split(plan: Allocation, size: int) -> tuple[Allocation, Allocation]:

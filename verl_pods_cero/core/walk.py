@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from verl_pods_cero.core.arrays import Ints
@@ -79,6 +81,10 @@ class WalkingAllocator(BudgetedAllocator):
     def state_dict(self) -> dict[str, np.ndarray]:
         """Adds how far the walk is."""
         return super().state_dict() | {"visited": np.array(self._walk.visited)}
+
+    def _state_rules(self, state: dict[str, np.ndarray]) -> Iterator[tuple[bool, str]]:
+        yield from super()._state_rules(state)
+        yield int(state["visited"]) >= 0, "less than no prompts visited"
 
     def load_state_dict(self, state: dict[str, np.ndarray]) -> None:
         """Go on from a saved state."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import ast
-import dis
 import inspect
+import textwrap
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
@@ -77,20 +77,15 @@ def _takes(ours: inspect.Signature, verls: inspect.Signature) -> bool:
 
 
 def unmet_attributes(mixin: type, base: type) -> list[str]:
-    """Return what a mixin reads of `self` that neither itself sets up nor verl's class ever mentions.
+    """Return what a mixin reads of `self` that neither itself sets nor verl's class ever mentions.
 
     verl's constructor and its steps set attributes as they go, so that no class has them: a name counts as known where
     the code of one of its methods has it.
-
-    >>> class Base:
-    ...     def step(self): self.done = 0
-    >>> unmet_attributes(type("Empty", (), {}), Base)
-    []
     """
-    known = set(dir(base)) | set(dir(mixin)) | set(_of_self(mixin, "STORE_ATTR"))
+    known = {*dir(base), *dir(mixin), *_of_self(mixin, ast.Store)}
     for cls in base.__mro__:
         known.update(name for method in vars(cls).values() for name in _names_of(getattr(method, "__code__", None)))
-    return [f"{base.__name__}.{name}" for name in sorted({*_of_self(mixin, "LOAD_ATTR", "LOAD_METHOD")} - known)]
+    return [f"{base.__name__}.{name}" for name in sorted(_of_self(mixin, ast.Load) - known)]
 
 
 def _names_of(code: CodeType | None) -> Iterator[str]:
@@ -101,17 +96,11 @@ def _names_of(code: CodeType | None) -> Iterator[str]:
                 yield from _names_of(constant)
 
 
-def _of_self(cls: type, *operations: str) -> Iterator[str]:
-    """Yield the attributes of `self` that the methods of a class load or store."""
-    for method in vars(cls).values():
-        function = method.fget if isinstance(method, property) else method
-        if not inspect.isfunction(function):
-            continue
-        before = None
-        for instruction in dis.get_instructions(inspect.unwrap(function)):
-            if instruction.opname in operations and before == "self":
-                yield instruction.argval
-            before = instruction.argval if instruction.opname in ("LOAD_FAST", "LOAD_DEREF") else None
+def _of_self(cls: type, use: type[ast.expr_context]) -> set[str]:
+    """Return the attributes of `self` that the source of a class loads or stores."""
+    nodes = ast.walk(ast.parse(textwrap.dedent(inspect.getsource(cls))))
+    found = (node for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.ctx, use))
+    return {node.attr for node in found if isinstance(node.value, ast.Name) and node.value.id == "self"}
 
 
 def names_used(file: Path) -> Iterator[tuple[str, str]]:

@@ -8,7 +8,7 @@ import numpy as np
 
 from verl_pods_cero.core.arrays import Ints, Mask
 from verl_pods_cero.core.groups import zero_variance
-from verl_pods_cero.core.pods import keep_count, rule_needs, select
+from verl_pods_cero.core.pods import RESPONSE_LENGTH, keep_count, resolve_rule, rule_needs, select
 from verl_pods_cero.errors import option_names
 from verl_pods_cero.hooks.rollouts import Rollouts
 from verl_pods_cero.options.names import FILTER_NAMES
@@ -48,6 +48,7 @@ class PodsFilter:
         self.options = options
         self.keep = keep_count(n, options.keep, options.keep_fraction)
         self._tolerance = tolerance
+        self._rule = resolve_rule(options.rule)
 
     @option_names(FILTER_NAMES)
     def __call__(self, rollouts: Rollouts, step: int) -> Kept:
@@ -62,8 +63,9 @@ class PodsFilter:
         # A rule that sees the rounding errors of equal values would choose by them.
         ranking = np.where(degenerate[:, None], 0.0, ranking)
         rng = np.random.default_rng([self.options.seed, step])
-        more = {name: rollouts.index.grouped(rollouts.of_session(name))[0] for name in rule_needs(self.options.rule)}
-        selection = select(ranking, mask, self.keep, rule=self.options.rule, rng=rng, values=more)
+        columns = {**rollouts.values, RESPONSE_LENGTH: rollouts.response_tokens}
+        values = {name: rollouts.index.grouped(columns[name])[0] for name in rule_needs(self._rule)}
+        selection = select(ranking, mask, self.keep, self._rule, rng, values)
         single = rollouts.index.sizes == 1
         useless = self._useless(rollouts, selection.kept, single)
         kept = selection.kept & ~(single | useless)[:, None]

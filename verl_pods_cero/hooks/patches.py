@@ -72,4 +72,18 @@ OPTION_CHECKS = Patch(
     why="wrong options are refused where verl refuses its own, before Ray starts (`plugin` wraps it at its import)",
     since="0.9.0",
 )
-PATCHES = (ROW_DICTS, ROW_WRITES, OPTION_CHECKS)
+WEIGHT_SENDER = Patch(
+    module="verl.workers.rollout.vllm_rollout.bucketed_weight_transfer",
+    name="BucketedWeightSender",
+    process="ranks that train",
+    why="its socket is named after Ray's job number, which two runs on one machine share (`weight_sockets`)",
+    since="0.9.0",
+)
+WEIGHT_RECEIVER = Patch(
+    module=WEIGHT_SENDER.module,
+    name="BucketedWeightReceiver",
+    process="vLLM's workers",
+    why="the other end of the same socket",
+    since="0.9.0",
+)
+PATCHES = (ROW_DICTS, ROW_WRITES, OPTION_CHECKS, WEIGHT_SENDER, WEIGHT_RECEIVER)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
+from hydra.errors import CompactHydraException
 from hydra.experimental.callback import Callback
 from hydra.types import RunMode
 
@@ -30,6 +31,8 @@ class RayPerJob(Callback):
         if config.hydra.mode == RunMode.MULTIRUN:
             try:
                 _ = job_return.return_value
+            except CompactHydraException as error:  # a sentence says it all
+                logger.error("this job failed, and the sweep goes on: %s", error)
             except Exception:
                 logger.exception("this job failed; the sweep goes on")
         if ray.is_initialized():

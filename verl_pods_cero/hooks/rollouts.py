@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from verl_pods_cero.core.arrays import Floats, Ints, Mask
-from verl_pods_cero.core.pods import RESPONSE_LENGTH
 from verl_pods_cero.hooks.row_index import RowIndex
 
 REWARD = "reward"
@@ -76,17 +75,16 @@ class Rollouts:
         return self.values[REWARD]
 
     @property
+    def response_tokens(self) -> Floats:
+        """Tokens of each session's responses, shape (S,)."""
+        tokens = np.bincount(self.index.session_of_row, self.response_length, minlength=len(self))
+        return tokens.astype(np.float64)
+
+    @property
     def outcomes(self) -> Floats | None:
         """Success of each session (`acc`), shape (S,), or None where the scorer reports none."""
         outcomes = self.values.get(OUTCOME)
         return None if outcomes is None or np.isnan(outcomes).any() else outcomes
-
-    def of_session(self, name: str) -> Floats:
-        """Return a value of each session, shape (S,): the scorer's by its key, or `response_length` over all rows."""
-        if name == RESPONSE_LENGTH:
-            lengths = self.response_length.astype(np.float64)
-            return np.asarray(np.bincount(self.index.session_of_row, weights=lengths, minlength=len(self)), np.float64)
-        return self.values[name]
 
     def usable(self, keys: Iterable[str]) -> Mask:
         """Return which sessions have every one of these values as a number that verl's float32 can hold, shape (S,)."""

@@ -248,7 +248,8 @@ class PodsCeroMixin(_Base):
     @overrides
     def _compute_advantage(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
         batch = super()._compute_advantage(batch, metrics)
-        if self._now.rollouts is not None and self.pods_cero.filter.advantage_stats == "full_group":
+        if self._filter is not None and self._filter.options.advantage_stats == "full_group":
+            assert self._now.rollouts is not None, "the filter read them"
             advantages = row_advantages(batch.keys, self._now.rollouts, self.config.algorithm)
             rows.spread_over_responses(batch, advantages, ("advantages", "returns"))
         return batch

@@ -93,16 +93,10 @@ def check_plan(run: Run) -> None:
 def check_sizes(run: Run) -> None:
     """Build the allocator: its own rules bind, and one of the user's own is not to fail when engines are up."""
     options, rows = run.options.allocator, training_rows(run.config)
-    try:
-        if rows is None:  # remote files or a data set of the user's own: its sizes are checked when it is loaded
-            resolve_allocator(options.name)
-            return
-        allocator = create_allocator(options.name, allocator_settings(run.config, options, rows))
-    except OptionError:
-        raise
-    except Exception as error:  # whatever a class of the user's own raises
-        rule = f"must name a class that can be built ({type(error).__name__}: {error})"
-        raise OptionError(f"{PATH}.name", rule, options.name, "correct it, or use cero") from error
+    if rows is None:  # remote files or a data set of the user's own: its sizes are checked when it is loaded
+        resolve_allocator(options.name)
+        return
+    allocator = create_allocator(options.name, allocator_settings(run.config, options, rows))
     if options.dump_prompts and not isinstance(allocator, BudgetedAllocator):
         rule = f"needs an allocator that keeps pass rates, and {options.name} does not"
         fix = "set it to false, or derive the class from verl_pods_cero.core.budget.BudgetedAllocator"

@@ -18,7 +18,6 @@ ADVANTAGE_STATS = ("subset", "full_group")
 SCORE_ONLY_ESTIMATORS = ("grpo", "grpo_vectorized", "rloo", "rloo_vectorized")
 
 
-@option_names(FILTER_NAMES)
 def check_values(run: Run) -> None:
     """Refuse values that are wrong whatever the rest of the configuration says."""
     options = run.options.filter
@@ -49,6 +48,7 @@ def check_values(run: Run) -> None:
         )
 
 
+@option_names(FILTER_NAMES)
 def kept(run: Run) -> int:
     """Return m, the rollouts kept of each prompt.
 
@@ -65,8 +65,8 @@ def check_rule(run: Run) -> None:
     rewards = np.arange(2.0 * n).reshape(2, n) % 3
     try:
         rule = resolve_rule(options.rule)
-        mask, rng = np.ones((2, n), dtype=bool), np.random.default_rng(options.seed)
-        select(rewards, mask, keep, rule=rule, rng=rng, values=dict.fromkeys(rule_needs(rule), rewards))
+        rng, values = np.random.default_rng(options.seed), dict.fromkeys(rule_needs(rule), rewards)
+        select(rewards, np.ones((2, n), dtype=bool), keep, rule, rng, values)
     except OptionError:
         raise
     except Exception as error:
@@ -75,7 +75,7 @@ def check_rule(run: Run) -> None:
             f"must choose {keep} of {n} rollouts, and failed on rewards of shape (2, {n}): "
             f"{type(error).__name__}: {error}",
             options.rule,
-            "correct the function (rewards, mask, keep, rng) -> kept",
+            "correct the function (rewards, mask, keep, rng) -> kept, with `values` where it is marked by `needs`",
         ) from error
 
 
@@ -109,7 +109,6 @@ def check_advantages(run: Run) -> None:
         )
 
 
-@option_names(FILTER_NAMES)
 def check_micro_batches(run: Run) -> None:
     """Refuse micro-batches of a fixed size that the kept rows would need much padding for."""
     shape = update_shape(run.config, use_critic=run.use_critic, use_reference=run.use_reference)

@@ -94,8 +94,8 @@ def required_keys(options: PodsCeroOptions) -> dict[str, str]:
     keys = {}
     if options.filter.enable:
         keys[f"{ROOT}.filter.ranking_key"] = options.filter.ranking_key
-        own = (name for name in rule_needs(options.filter.rule) if name != RESPONSE_LENGTH)
-        keys |= {f"{ROOT}.filter.rule, which reads {name},": name for name in own}
+        needs = (key for key in rule_needs(options.filter.rule) if key != RESPONSE_LENGTH)
+        keys |= {f"{ROOT}.filter.rule (needs {key})": key for key in needs}
     if options.allocator.enable:
         keys[f"{ROOT}.allocator.success_key"] = options.allocator.success_key
     return keys

@@ -24,7 +24,7 @@ def read(place: Path) -> tuple[Curve, Log]:
         ValueError: there is no run, it has no log, or its log has no validation.
     """
     run = find_runs([str(place)])[0]
-    if not run.log.records:
+    if not len(run.log.steps):
         raise ValueError(f"{run.path} holds no log of verl's file logger. Fix: leave file in trainer.logger.")
     found = curve([run], Measure())
     if found is None:
@@ -61,7 +61,7 @@ def draw(progress: Curve, shares: Shares, path: Path) -> None:
     from verl_pods_cero.tools.reports.drawing import COLOURS, canvas, show_as_time
     from verl_pods_cero.tools.reports.figures import draw_accuracy
 
-    with canvas(10.5, 3.2, 1, 3) as (figure, (over_time, over_rollouts, time_spent)):
+    with canvas(10.5, 3.2, 3, 3) as (figure, (over_time, over_rollouts, time_spent)):
         for axes, axis in ((over_time, "training_s"), (over_rollouts, "rollouts")):
             draw_accuracy(axes, progress, axis)
             axes.set_ylim(0, 1)

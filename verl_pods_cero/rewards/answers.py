@@ -19,8 +19,15 @@ _ANSWER_LINE = re.compile(
     r"(?:^[^\w\n]*answer|\bAnswer|\bANSWER|\b[Ff]inal answer)[*_]*\s*:[*_\s]*([^\n]+)", re.MULTILINE
 )
 _BOX_TOKENS = re.compile(r"\\(?:boxed|fbox)\s*(?:\{|(?P<word>[^\s{}$\\]+))|(?P<escaped>\\[\\{}])|[{}]")
-_NUMERAL = re.compile(r"-?[0-9.,]+")
-_NUMBER = re.compile(r"[+-]?(?:(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d*)?|\.\d+)")
+# What stands between two boxes that are alternatives: `\boxed{3} or $x = \boxed{4}$`.
+_BETWEEN_BOXES = re.compile(r"(?=.*\b(?i:or)\b)(?:[\s$*_},;]|\\text\s*\{|\b(?i:or)\b|\b[a-zA-Z]\s*=)*", re.DOTALL)
+_LONGEST_BETWEEN = 40
+
+# What separates thousands: a comma in its LaTeX spellings, a thin space; in a text that is a number and nothing
+# else, also a comma or a plain space.
+MARK = r"(?:,\\!\s?|\{,\}|\\[,!:;]|[\u00a0\u2009\u202f])"
+_NUMBER = re.compile(rf"[+-]?(?:(?:\d{{1,3}}(?:(?:{MARK}|[, ])\d{{3}})+|\d+)(?:\.\d*)?|\.\d+)")
+_NO_PART_OF_A_NUMBER = re.compile(r"[^\d.+-]")
 
 
 def final_part(response: str) -> str:
@@ -59,70 +66,73 @@ def boxed(text: str) -> str | None:
     >>> boxed(r"\boxed{1") is None
     True
     """
-    found = _last_boxed(text)
-    return found[1] if found else None
+    boxes = _boxes(text)
+    return boxes[-1][2] if boxes else None
 
 
 def marked_answer(text: str) -> str | None:
     r"""Return the last answer that the text marks: `\boxed{...}`, or what follows "Answer:" on its line.
 
+    Boxes with nothing but "or" between them are one answer: a list.
+
     >>> marked_answer(r"At first \boxed{3}. No. Answer: $4$.")
     '4'
+    >>> marked_answer(r"$\boxed{3}$ or $\boxed{4}$")
+    '3, 4'
     >>> marked_answer("It is 4") is None
     True
     """
     lines = list(_ANSWER_LINE.finditer(text))
-    found = _last_boxed(text)
-    if found and (not lines or found[0] > lines[-1].start()):
-        return found[1]
+    boxes = _boxes(text)
+    if boxes and (not lines or boxes[-1][0] > lines[-1].start()):
+        return ", ".join(dict.fromkeys(_alternatives(text, boxes)))
     return _bare(lines[-1].group(1)) if lines else None
 
 
 def canonical_number(text: str) -> str | None:
-    """Return the shortest decimal that equals the text, or None where the text is no plain number.
+    r"""Return the shortest decimal that equals the text, or None where the text is no plain number.
 
-    Thousands separators go, and so do leading zeros, trailing zeros and a trailing point.
+    Thousands separators go (they stand before groups of three digits), and so do leading zeros, trailing zeros
+    and a trailing point.
 
     >>> [canonical_number(t) for t in ("27.0", "1,450,000", "073", "-0.50", "18.", "1,2", "3/4")]
     ['27', '1450000', '73', '-0.5', '18', None, None]
+    >>> [canonical_number(t) for t in (r"10\,000", "10{,}000", "10 000", "\u22125")]
+    ['10000', '10000', '10000', '-5']
     """
-    text = text.strip()
+    text = text.strip().replace("\u2212", "-")
     if not _NUMBER.fullmatch(text):
         return None
-    plain = format(Decimal(text.replace(",", "")), "f")
+    plain = format(Decimal(_NO_PART_OF_A_NUMBER.sub("", text)), "f")
     if "." in plain:
         plain = plain.rstrip("0").rstrip(".")
     return "0" if plain in ("-0", "") else plain
 
 
-def last_number(text: str) -> str | None:
-    """Return the last number of a text as `canonical_number` does, or None where the last numeral is none.
-
-    A full stop or a comma that follows it is punctuation.
-
-    >>> [last_number(t) for t in ("so $18.00.", "18 eggs, sold daily", "it is 1,2", "none")]
-    ['18', '18', None, None]
-    """
-    numerals = [token for token in _NUMERAL.findall(text) if any(map(str.isdigit, token))]
-    return canonical_number(numerals[-1].rstrip(".,")) if numerals else None
-
-
-def _last_boxed(text: str) -> tuple[int, str] | None:
-    """Return the last box that is closed: where it starts, and its content. One pass: responses can be hostile."""
-    last: tuple[int, str] | None = None
+def _boxes(text: str) -> list[tuple[int, int, str]]:
+    """Return the boxes that are closed, by their start: start, end and content. One pass: responses can be hostile."""
+    boxes: list[tuple[int, int, str]] = []
     open_braces: list[tuple[int, int] | None] = []  # None for a brace that belongs to no box
     for token in _BOX_TOKENS.finditer(text):
-        box: tuple[int, str] | None = None
         if token["word"]:
-            box = token.start(), token["word"]
+            boxes.append((token.start(), token.end(), token["word"]))
         elif token.group().endswith("{") and not token["escaped"]:
             is_box = token.group() != "{"
             open_braces.append((token.start(), token.end()) if is_box else None)
         elif token.group() == "}" and open_braces and (opened := open_braces.pop()):
-            box = opened[0], text[opened[1] : token.start()].strip()
-        if box and (last is None or box[0] > last[0]):
-            last = box
-    return last
+            boxes.append((opened[0], token.end(), text[opened[1] : token.start()].strip()))
+    return sorted(boxes)
+
+
+def _alternatives(text: str, boxes: list[tuple[int, int, str]]) -> list[str]:
+    """Return the contents of the last box and of those that it is an alternative to, in their order."""
+    first = len(boxes) - 1
+    while first:
+        start, end = boxes[first - 1][1], boxes[first][0]
+        if end - start > _LONGEST_BETWEEN or not _BETWEEN_BOXES.fullmatch(text, start, end):
+            break
+        first -= 1
+    return [content for _, _, content in boxes[first:]]
 
 
 def _bare(answer: str) -> str:

@@ -6,10 +6,14 @@ import re
 
 from verl_pods_cero.rewards.answers import NO_ANSWER, answer_block, final_part, marked_answer
 
-# One capital letter and nothing else but emphasis, brackets, a closing point and LaTeX text commands.
-_LETTER = r"[\s*_`\"'($]*(?:\\(?:text|textbf|mathrm|mathbf|boxed)\{)?\(?([A-Z])\)?\}?[\s*_`\"')$.:]*"
+# One capital letter and nothing else but emphasis, brackets, a closing point, LaTeX text commands, "option".
+_LETTER = (
+    r"[\s*_`\"'$(\[{<]*(?:(?i:the\s+)?\b(?i:option|choice|letter)\b[\s*_`\"':$(\[{<]*)?"
+    r"(?:\\(?:text\w*|math\w\w|boxed)\{[\s(\[]*)*([A-Z])[\s*_`\"'$)\]}>.:]*"
+)
 _ONE_LETTER = re.compile(_LETTER)
-_SENTENCE = re.compile(rf"(?i:.*\b(?:answer|option|choice)[*_]*\s+is[:\s]){_LETTER}")
+_LONE_LETTER = re.compile(r"\b[A-Z]\b")
+_SENTENCE = re.compile(rf"(?P<before>.*)\b(?i:answer|option|choice)[*_]*\s+is[*_]*(?:[:\s]|(?=[(\[])){_LETTER}")
 
 
 def score_letter(response: str, ground_truth: str) -> tuple[bool, str]:
@@ -45,7 +49,9 @@ def final_letter(response: str) -> str | None:
     last_line = final.rstrip().rpartition("\n")[2]
     sentence = _SENTENCE.fullmatch(last_line)
     if sentence:
-        return sentence.group(1)
+        # "B is right, or the answer is C" names two
+        clause = re.split("[.!?]", sentence["before"])[-1]
+        return None if _LONE_LETTER.search(re.split(r"\b(?i:or)\b", clause)[0]) else sentence.group(2)
     return _only_letter(last_line) or _only_letter(marked_answer(final))
 
 

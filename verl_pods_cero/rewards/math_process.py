@@ -14,12 +14,15 @@ import importlib.util
 import logging
 import multiprocessing
 import threading
+from collections.abc import Callable
+from dataclasses import replace
 from functools import lru_cache
 from multiprocessing.pool import Pool
 from queue import SimpleQueue
 from typing import Any
 
 from verl_pods_cero.errors import PluginError
+from verl_pods_cero.rewards.tolerance import equal_numbers
 
 logger = logging.getLogger(__name__)
 
@@ -127,21 +130,38 @@ def _start() -> Pool:
     return pool
 
 
+@lru_cache(maxsize=4096)
 def _compare(ground_truth: str, candidate: str) -> bool:
-    """Compare in the child process, in its main thread."""
-    from math_verify import ExprExtractionConfig, LatexExtractionConfig, parse, verify
+    """Compare two normal forms in the child process, in its main thread, once for all rollouts that say the same."""
+    expected, given = _parsed(ground_truth), _parsed(candidate)
+    return expected is not None and given is not None and bool(_verify()(expected, given))
 
-    # an answer with mathematics among its words ("$x = 3$ or $4$") is searched, any other is taken whole
-    mixed = "$" in candidate.replace(r"\$", "")
-    text = candidate if mixed else rf"\boxed{{{candidate}}}"
-    answer = parse(text, [LatexExtractionConfig(), ExprExtractionConfig()])
-    return bool(answer) and bool(verify(_reference(ground_truth), answer))
+
+@lru_cache(maxsize=1)
+def _verify() -> Callable[[Any, Any], bool]:
+    """Return math-verify's `verify`, with its comparison of numbers replaced by ours in this process.
+
+    Its own chops what is smaller than 1e-15 and rounds to six decimals, however small the answer.
+    """
+    from math_verify import grader
+
+    algebra = grader.sympy_symbolic_eq
+
+    def unless_numbers(first: Any, second: Any) -> bool:
+        numbers = getattr(first, "is_number", False) and getattr(second, "is_number", False)
+        return not numbers and bool(algebra(first, second))
+
+    grader.sympy_numeric_eq, grader.sympy_symbolic_eq = equal_numbers, unless_numbers
+    verify: Callable[[Any, Any], bool] = grader.verify
+    return verify
 
 
 @lru_cache(maxsize=1024)
-def _reference(ground_truth: str) -> list[Any]:
-    """Parse a ground truth once for all rollouts of its prompt."""
+def _parsed(form: str) -> Any:
+    """Parse a normal form: one expression, or None."""
     from math_verify import LatexExtractionConfig, parse
 
-    parsed: list[Any] = parse(rf"\boxed{{{ground_truth}}}", [LatexExtractionConfig()])
-    return parsed
+    config = LatexExtractionConfig()
+    # the normal form has no units: what is left of letters is mathematics
+    config = replace(config, normalization_config=replace(config.normalization_config, units=False))
+    return next(iter(parse(rf"\boxed{{{form}}}", [config], fallback_mode="no_fallback")), None)

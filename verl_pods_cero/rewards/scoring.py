@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from verl_pods_cero.errors import OptionError, nearest
+from verl_pods_cero.errors import OptionError, nearest, option_names
+from verl_pods_cero.rewards.data_sources import data_sources
 from verl_pods_cero.rewards.grade_school import score_number
 from verl_pods_cero.rewards.letters import score_letter
 from verl_pods_cero.rewards.math_process import require_math_verify
@@ -82,26 +83,17 @@ def check_setup(files: Iterable[str], **reward_kwargs: object) -> None:
         reward_kwargs: The options that `compute_score` will get.
 
     Raises:
-        OptionError: a data source without a scorer, or a wrong option.
+        OptionError: a data source without a scorer, a file that cannot be read, or a wrong option.
         PluginError: rows of mathematics, and math-verify is not installed.
     """
     RewardOptions.parse(reward_kwargs)
     for file in files:
         if "://" in file:
             continue
-        for source in _data_sources(Path(file).expanduser()):
-            if scorer_name(source) == "expression":
-                require_math_verify()
-
-
-def _data_sources(file: Path) -> list[str]:
-    if file.suffix == ".parquet":
-        import pyarrow.parquet as pq
-
-        return [str(name) for name in pq.read_table(file, columns=["data_source"]).column(0).unique().to_pylist()]
-    from verl_pods_cero.tools.datasets.records import read_files
-
-    return sorted({str(record.fields.get("data_source")) for record in read_files([file]) if record.fields})
+        with option_names({"data_source": f"{file}: data_source"}):
+            for source in data_sources(Path(file).expanduser()):
+                if scorer_name(source) == "expression":
+                    require_math_verify()
 
 
 def scorer_name(data_source: str) -> str:

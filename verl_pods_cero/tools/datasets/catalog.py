@@ -82,10 +82,12 @@ DAPO = Catalogued(
     {"train": "train"},
     deduplicate=True,
 )
-AIME24 = Catalogued("aime24", "aime24", "integer", ANSWER_LINE, "test", "HuggingFaceH4/aime_2024", {"test": "train"})
-AIME25 = Catalogued("aime25", "aime25", "integer", ANSWER_LINE, "test", "math-ai/aime25", _TEST)
+AIME24 = Catalogued(
+    "aime24", "aime24", "integer", ANSWER_LINE, "test", "HuggingFaceH4/aime_2024", {"test": "train"}, deduplicate=True
+)
+AIME25 = Catalogued("aime25", "aime25", "integer", ANSWER_LINE, "test", "math-ai/aime25", _TEST, deduplicate=True)
 # verl knows no "amc23"; its scorer for integer answers takes every name that begins with "aime"
-AMC23 = Catalogued("amc23", "aime_amc23", "integer", ANSWER_LINE, "test", "zwhe99/amc23", _TEST)
+AMC23 = Catalogued("amc23", "aime_amc23", "integer", ANSWER_LINE, "test", "zwhe99/amc23", _TEST, deduplicate=True)
 
 CATALOG = {entry.name: entry for entry in (GSM8K, MATH, MATH500, SCIKNOWEVAL, DAPO, AIME24, AIME25, AMC23)}
 

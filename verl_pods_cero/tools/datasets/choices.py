@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from verl_pods_cero.errors import OptionError, nearest
+from verl_pods_cero.tools.datasets.instructions import take_off
 from verl_pods_cero.tools.datasets.problems import Problem, UnusableError
 
 DOMAINS = ("biology", "chemistry", "material", "physics")
@@ -15,11 +16,6 @@ LEVELS = ("L1", "L2", "L3", "L4", "L5")
 QUESTION_TYPE = "mcq-4-choices"
 
 _LETTERS = "ABCD"
-_PROMPT = re.compile(
-    r"(?P<question>.*?)\n+A[.:)] (?P<A>.*?)\nB[.:)] (?P<B>.*?)\nC[.:)] (?P<C>.*?)\nD[.:)] (?P<D>.*?)"
-    r"(?:\n+Please reason step by step\.)?\s*",
-    re.DOTALL,
-)
 
 
 @dataclass(frozen=True)
@@ -66,7 +62,7 @@ def read_choice_problem(fields: Mapping[str, Any]) -> Problem:
     >>> read_choice_problem({"question": "Which?", "choices": choices, "answerKey": "B"}).question
     'Which?\n\nA: 1\nB: 2\nC: 3\nD: 4'
     """
-    question, texts = _published(fields) if "choices" in fields else _republished(fields)
+    question, texts, instruction = _published(fields) if "choices" in fields else _republished(fields)
     letter = str(fields.get("answerKey") or fields.get("answer") or "").strip()
     if letter not in _LETTERS or len(letter) != 1:
         raise UnusableError("names no right letter among A, B, C, D")
@@ -79,26 +75,37 @@ def read_choice_problem(fields: Mapping[str, Any]) -> Problem:
         answer=letter,
         subject=str(details.get("task") or ""),
         level=str(details.get("level") or ""),
+        instruction=instruction,
     )
 
 
-def _published(fields: Mapping[str, Any]) -> tuple[str, list[str]]:
-    question = str(fields.get("question") or "").strip()
+def _published(fields: Mapping[str, Any]) -> tuple[str, list[str], str]:
+    question, instruction = take_off(str(fields.get("question") or ""))
     choices = fields["choices"] if isinstance(fields["choices"], Mapping) else {}
-    texts = [str(text).strip() for text in choices.get("text") or ()]
-    labels = [str(label).strip() for label in choices.get("label") or ()]
+    texts, labels = _listed(choices.get("text")), _listed(choices.get("label"))
     if not question:
         raise UnusableError("has no question")
     if labels != list(_LETTERS) or len(texts) != len(labels):
         raise UnusableError(f"has {len(texts)} choices labelled {', '.join(labels) or 'nothing'}, not A, B, C, D")
-    return question, texts
+    return question, texts, instruction
 
 
-def _republished(fields: Mapping[str, Any]) -> tuple[str, list[str]]:
-    match = _PROMPT.fullmatch(str(fields.get("prompt") or ""))
-    if match is None:
-        raise UnusableError("has neither choices nor a prompt that lists them as A: to D:")
-    return match["question"].strip(), [match[label].strip() for label in _LETTERS]
+def _listed(values: object) -> list[str]:
+    return [str(value).strip() for value in values] if isinstance(values, list | tuple) else []
+
+
+def _republished(fields: Mapping[str, Any]) -> tuple[str, list[str], str]:
+    rest, instruction = take_off(str(fields.get("prompt") or ""))
+    parts = []
+    for letter in _LETTERS:
+        # the first label of each kind: one pass, however many there are
+        part, *after = re.split(rf"\n{letter}[.:)](?=\s|$)", rest, maxsplit=1)
+        if not after:
+            raise UnusableError("has neither choices nor a prompt that lists them as A: to D:")
+        parts.append(part.strip())
+        [rest] = after
+    question, *texts = [*parts, rest.strip()]
+    return question, texts, instruction
 
 
 def _details(fields: Mapping[str, Any]) -> Mapping[str, Any]:

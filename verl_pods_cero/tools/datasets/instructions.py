@@ -1,93 +1,88 @@
-"""Instructions: what a prompt says besides its question."""
+r"""Instructions that published prompts carry around their question: known ones, and what reads like one.
+
+A prompt that asks for its answer in one form is not to be wrapped in a second instruction that asks for another.
+An instruction is recognised by its sentences, at either end of a prompt: how to work ("Let's think step by step")
+and where the answer goes (`\boxed{}`, `<answer>`, `####`, a line `Answer:`).
+"""
 
 from __future__ import annotations
 
-from typing import Any
+import re
 
-from verl_pods_cero.errors import OptionError
-from verl_pods_cero.tools.datasets.catalog import ANSWER_LINE, BOX, HASHES, Catalogued
+from verl_pods_cero.tools.datasets.catalog import CATALOG
 
-STYLES = ("native", "tags")
+_PLACE = (
+    r"(?:\$?\\\\?(?:boxed|fbox)\{[^{}\n]{0,40}\}\$?|<answer>[^<>\n]{0,40}</answer>|[\"'“`]?(?:####|answer:)[\"'”`]?)"
+    r"(?: tags?| format| environment| command)?"
+    r"(?:(?:,| -|;)? ?\(?(?:for example|for instance|e\.g\.|i\.e\.|such as|like),? ?"
+    r"(?:\\boxed\{[^{}\n]{0,40}\}|<answer>[^<>\n]{0,60}</answer>)\)?)?"
+)
+_ANSWER = (
+    r"(?:(?:and|then|please|always|you must|you should|remember to|make sure to|be sure to),? ){0,4}"
+    r"(?:put|place|give|return|output|provide|write|present|enclose|state|report|wrap|box) (?:your|the) (?:final )?"
+    r"(?:numerical |numeric |integer )?answer (?:within|in|inside|into|after|with|using|as) "
+    r"(?:the |a )?" + _PLACE
+)
+_STEPS = (
+    r"(?:please |let['’]s |let us |you should ){0,3}(?:reason|think|solve (?:this|it|the problem)|work)"
+    r"(?: carefully| through it| about it)? step[ -]by[ -]step"
+)
+_OWN = {part.strip() for entry in CATALOG.values() for part in entry.instruction.format(question="\0").split("\0")}
+_SENTENCES = (
+    *(re.escape(part) for part in sorted(_OWN) if part),
+    rf"{_STEPS}(?:(?:,? (?:and|then)){{0,2}},? {_ANSWER})?",
+    _ANSWER,
+    r"(?:please )?solve the following (?:math |mathematics )?(?:problem|question)"
+    r"(?: step[ -]by[ -]step| carefully| efficiently and clearly)?",
+    r"the last line of your response should be of the form .{1,60}? where .{1,30}? is the answer to the problem",
+    r"show your work in <think> ?</think> tags",
+    r"(?:first )?output the thinking process in <think> ?</think>(?: tags)? and (?:then output )?(?:the )?final answer "
+    r"in <answer> ?</answer> tags",
+    r"the assistant first thinks about the reasoning process (?:step by step |in the mind )?and then provides the "
+    r"user with the answer",
+)
+_SENTENCE = rf"(?:{'|'.join(_SENTENCES)})[.:!]*(?=\s|$)"
+_FIRST = re.compile(rf"{_SENTENCE}(?:\s*(?:question|problem)\s*:)?", re.IGNORECASE)
+# A sentence starts with a capital, after a full stop or on a line of its own: one in the midst of another stays.
+_LAST = re.compile(rf"(?:(?<=[.?!:;)\]}}$\"'”])|(?<=\n)|(?<=\s)(?-i:(?=[A-Z]))){_SENTENCE}\s*\Z", re.IGNORECASE)
 
-# The layout that PODS' shaped reward looks for.
-_TAGS = (
-    "Think about the question first and check your own steps; then give the final answer.\n"
-    "Write your response in exactly this form:\n"
-    "<think>\nyour reasoning\n</think>\n<answer>\n{what}\n</answer>"
+# No known sentence is as long: what stands before it need not be searched.
+_LONGEST = 600
+
+_SUSPICIOUS = re.compile(
+    r"\\(?:boxed|fbox)\b|</?(?:answer|think|reasoning)>|step[ -]by[ -]step|final answer|####|\banswer\s*:"
+    r"|^[^\w\n]{0,9}(?:user|assistant|system|instructions?)\s*:",
+    re.IGNORECASE | re.MULTILINE,
 )
 
-# Published prompts carry these; without them a question is the same in every copy of a data set.
-_WRAPPERS = tuple(template.format(question="\0").split("\0") for template in (ANSWER_LINE, BOX, HASHES))
 
-
-def take_off(prompt: str) -> str:
-    r"""Return a question without the instruction that a published prompt wraps around it.
+def take_off(prompt: str) -> tuple[str, str]:
+    r"""Return the question of a prompt, and the instructions that stood before and after it.
 
     >>> take_off('What is 2 + 2? Let\'s think step by step and output the final answer after "####".')
-    'What is 2 + 2?'
+    ('What is 2 + 2?', 'Let\'s think step by step and output the final answer after "####".')
+    >>> take_off(r"Solve the following math problem: Is $2 > 1$? Return the final answer in \boxed{} tags.")
+    ('Is $2 > 1$?', 'Solve the following math problem: [...] Return the final answer in \\boxed{} tags.')
+    >>> take_off("Why does it help to think step by step?")
+    ('Why does it help to think step by step?', '')
     """
-    for before, after in _WRAPPERS:
-        if prompt.startswith(before) and prompt.endswith(after):
-            return prompt[len(before) : len(prompt) - len(after)].strip()
-    return prompt.strip()
+    question = prompt.strip()
+    before: list[str] = []
+    after: list[str] = []
+    while found := _FIRST.match(question):
+        before.append(found.group())
+        question = question[found.end() :].lstrip()
+    while found := _LAST.search(question, max(0, len(question) - _LONGEST)):
+        after.insert(0, found.group().strip())
+        question = question[: found.start()].rstrip()
+    return question, " [...] ".join(filter(None, (" ".join(before), " ".join(after))))
 
 
-def messages(question: str, entry: Catalogued, style: str) -> list[dict[str, str]]:
-    """Return the chat that asks a question.
+def suspicious_part(question: str) -> str:
+    r"""Return what of a question reads like an instruction, with the words around it; "" where nothing does.
 
-    Args:
-        question: The text, choices included.
-        entry: The data set.
-        style: "native" asks for the answer the way its scorer in verl expects it; "tags" asks for
-            `<think>` and `<answer>`, in a system message.
+    >>> suspicious_part("Compute 2 + 2 and show it as \\boxed{4}.")
+    'Compute 2 + 2 and show it as \\boxed{4}.'
     """
-    if style == "native":
-        return [{"role": "user", "content": entry.instruction.format(question=question)}]
-    what = "the letter of the right option, alone" if entry.answers == "letter" else "the answer, alone"
-    return [{"role": "system", "content": _TAGS.format(what=what)}, {"role": "user", "content": question}]
-
-
-def load_tokenizer(name: str | None) -> Any:
-    """Return the tokenizer of a model, or None where no name is given.
-
-    Raises:
-        OptionError: there is no such model, here or on the hub.
-    """
-    if name is None:
-        return None
-    from transformers import AutoTokenizer
-
-    try:
-        return AutoTokenizer.from_pretrained(name)
-    except (OSError, ValueError) as error:
-        raise OptionError(
-            "--tokenizer",
-            "must be a model's folder, or its name on the hub when that can be reached",
-            name,
-            "correct it, or leave it out to see the plain messages",
-        ) from error
-
-
-def render(chat: list[dict[str, str]], tokenizer: Any) -> str:
-    r"""Return a chat as the model reads it, by the tokenizer's template; without a tokenizer, by role.
-
-    Raises:
-        OptionError: the tokenizer has no template, or one that refuses this chat (its system message, say).
-
-    >>> render([{"role": "user", "content": "2 + 2?"}], None)
-    '[user]\n2 + 2?'
-    """
-    if tokenizer is None:
-        return "\n".join(f"[{message['role']}]\n{message['content']}" for message in chat)
-    from jinja2 import TemplateError  # transformers needs it for templates
-
-    try:
-        return str(tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True))
-    except (ValueError, TemplateError) as error:
-        roles = " and ".join(f"a {message['role']} message" for message in chat)
-        raise OptionError(
-            "--tokenizer",
-            f"must have a chat template that takes {roles} ({error})",
-            tokenizer.name_or_path,
-            "name an instruction-tuned model; with --style native there is no system message",
-        ) from error
+    found = _SUSPICIOUS.search(question)
+    return question[max(0, found.start() - 60) : found.end() + 60].strip() if found else ""

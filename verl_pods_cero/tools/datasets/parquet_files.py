@@ -1,14 +1,16 @@
-"""verl's rows, written as parquet in one piece or not at all."""
+"""verl's rows, written as parquet: all files of a data set whole, or none."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 from verl_pods_cero.files import written_whole
 from verl_pods_cero.tools.datasets.catalog import Catalogued
-from verl_pods_cero.tools.datasets.instructions import messages
 from verl_pods_cero.tools.datasets.preparation import Found
+from verl_pods_cero.tools.datasets.prompts import messages
 
 
 def verl_row(found: Found, entry: Catalogued, split: str, index: int, style: str) -> dict[str, Any]:
@@ -35,30 +37,28 @@ def verl_row(found: Found, entry: Catalogued, split: str, index: int, style: str
     }
 
 
-def write(path: Path, rows: list[dict[str, Any]]) -> None:
-    """Write rows to a file that is there whole or not at all."""
+def write(files: Mapping[Path, list[dict[str, Any]]]) -> None:
+    """Write the rows of each file; the files are put in place when all are written."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with written_whole(path) as temporary:
-        pq.write_table(pa.Table.from_pylist(rows, schema=_schema()), temporary)
+    with ExitStack() as written:
+        for path, rows in files.items():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            table = pa.Table.from_pylist(rows, schema=_schema())
+            pq.write_table(table, written.enter_context(written_whole(path)))
 
 
 def _schema() -> Any:
     """A fixed schema: an empty column would otherwise get another type in one file than in the next."""
     import pyarrow as pa
 
-    text = pa.string()
-    message = pa.struct([("role", text), ("content", text)])
-    extra = [("index", pa.int64()), ("split", text), ("question", text), ("answer", text)]
-    extra += [("subject", text), ("level", text), ("source_file", text), ("source_row", pa.int64())]
-    return pa.schema(
-        [
-            ("data_source", text),
-            ("prompt", pa.list_(message)),
-            ("ability", text),
-            ("reward_model", pa.struct([("style", text), ("ground_truth", text)])),
-            ("extra_info", pa.struct(extra)),
-        ]
+    text, number = pa.string(), pa.int64()
+    message = pa.struct({"role": text, "content": text})
+    extra = dict.fromkeys(
+        ("index", "split", "question", "answer", "subject", "level", "source_file", "source_row"), text
     )
+    extra |= {"index": number, "source_row": number}
+    columns = {"data_source": text, "prompt": pa.list_(message), "ability": text}
+    columns["reward_model"] = pa.struct({"style": text, "ground_truth": text})
+    return pa.schema(columns | {"extra_info": pa.struct(extra)})

@@ -7,6 +7,7 @@ a dict that holds question, solution and target.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ _QUESTION = ("raw_problem", "problem", "question", "Problem", "Question", "promp
 _ANSWER = ("answer", "gt_answer", "final_answer", "target", "ground_truth", "expected_answer", "Answer")
 _SOLUTION = ("solution", "Solution", "rationale")
 _SUBJECT = ("subject", "type", "subset")
+_LEVEL = ("level",)
 
 
 class UnusableError(ValueError):
@@ -35,6 +37,8 @@ class Problem:
         solution: The reference solution, where there is one.
         subject: Its field or task.
         level: Its difficulty.
+        instruction: What its prompt asked for besides, and is left out.
+        left_out: Whose messages of its prompt are left out, such as "system, assistant".
     """
 
     question: str
@@ -42,6 +46,8 @@ class Problem:
     solution: str = ""
     subject: str = ""
     level: str = ""
+    instruction: str = ""
+    left_out: str = ""
 
 
 def read_problem(fields: Mapping[str, Any], answers: str) -> Problem:
@@ -52,7 +58,7 @@ def read_problem(fields: Mapping[str, Any], answers: str) -> Problem:
         answers: How this data set writes its answers, see `Catalogued`.
 
     Raises:
-        UnusableError: no question, no answer, or an answer of another kind.
+        UnusableError: no question, no answer, an answer of another kind, or a prompt that is no conversation.
 
     >>> read_problem({"question": "2 + 2?", "answer": "2 + 2 = <<2+2=4>>4\n#### 4.0"}, "number").answer
     '4'
@@ -60,7 +66,10 @@ def read_problem(fields: Mapping[str, Any], answers: str) -> Problem:
     '\\frac{1}{2}'
     """
     row = _unpacked(fields)
-    question = take_off(_question(row))
+    left_out = _take_last_message(row)
+    question, instruction = take_off(_text(row, _QUESTION))
+    if not question:
+        raise UnusableError(f"has no question (looked for {', '.join(_QUESTION)})")
     solution = _text(row, _SOLUTION)
     answer = _text(row, _ANSWER)
     if "####" in answer:
@@ -72,8 +81,8 @@ def read_problem(fields: Mapping[str, Any], answers: str) -> Problem:
         answer = canonical_number(solution) or ""
     if not answer:
         raise UnusableError("has no answer (no answer field, no #### and no \\boxed{} in a solution)")
-    subject, level = _text(row, _SUBJECT), _text(row, ("level",))
-    return Problem(question, _written(answer, answers), solution, subject, level)
+    subject, level = _text(row, _SUBJECT), _text(row, _LEVEL)
+    return Problem(question, _written(answer, answers), solution, subject, level, instruction, left_out)
 
 
 def flatten(ground_truth: object) -> dict[str, Any]:
@@ -104,31 +113,35 @@ def _unpacked(fields: Mapping[str, Any]) -> dict[str, Any]:
     extra = fields.get("extra_info")
     extra = extra if isinstance(extra, Mapping) else {}
     # a question in extra_info is bare; the one in the prompt has its instruction on it
-    names = ("raw_problem", "question", "subject", "level")
+    names = ("raw_problem", "question", *_SUBJECT, *_LEVEL)
     return {
         "prompt": fields.get("prompt"),
-        **{name: extra.get(name) for name in names},
+        **{name: _text(extra, (name,)) or fields.get(name) for name in names},
         "solution": extra.get("answer"),
         **flatten(reward_model.get("ground_truth")),
     }
 
 
-def _question(row: Mapping[str, Any]) -> str:
+def _take_last_message(row: dict[str, Any]) -> str:
+    """Put what the user says last in place of a conversation; return who else says something."""
     prompt = row.get("prompt")
-    if isinstance(prompt, list):
-        said = [message.get("content", "") for message in prompt if message.get("role") == "user"]
-        row = {**row, "prompt": said[-1] if said else ""}
-    question = _text(row, _QUESTION)
-    if not question:
-        raise UnusableError(f"has no question (looked for {', '.join(_QUESTION)})")
-    return question
+    if not isinstance(prompt, list):
+        return ""
+    if not all(isinstance(message, Mapping) for message in prompt):
+        raise UnusableError("has a prompt that is no list of messages")
+    users = [number for number, message in enumerate(prompt) if message.get("role") == "user"]
+    row["prompt"] = prompt[users[-1]].get("content") if users else ""
+    others = [str(message.get("role")) for number, message in enumerate(prompt) if number not in users[-1:]]
+    return ", ".join(dict.fromkeys(others))
 
 
 def _text(row: Mapping[str, Any], names: Iterable[str]) -> str:
     """Return the first of these fields that says something."""
     for name in names:
         value = row.get(name)
-        if isinstance(value, str | int | float) and not isinstance(value, bool) and str(value).strip():
+        if isinstance(value, bool) or (isinstance(value, float) and not math.isfinite(value)):
+            continue
+        if isinstance(value, str | int | float) and str(value).strip():
             return str(value).strip()
     return ""
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 import numpy as np
 
+from verl_pods_cero.core.arrays import Floats
 from verl_pods_cero.errors import OptionError, nearest
 from verl_pods_cero.tools.reports.groups import Group
-from verl_pods_cero.tools.reports.log_files import VALIDATION, Floats, Log
+from verl_pods_cero.tools.reports.log_files import VALIDATION, Log
 from verl_pods_cero.tools.reports.quantities import AXES, progress
 from verl_pods_cero.tools.reports.runs import Run
 from verl_pods_cero.tools.reports.spread import half_width
@@ -19,13 +21,15 @@ from verl_pods_cero.tools.reports.spread import half_width
 _CORE = re.compile(r"^val-core/(?P<source>.+)/(?P<variable>[^/]+)/mean@\d+$")
 
 
+def _source(name: str) -> str | None:
+    """Return the data source that a metric is the accuracy of, if it is one."""
+    match = _CORE.match(name)
+    return match["source"] if match else None
+
+
 @dataclass(frozen=True)
 class Measure:
-    """What is reported as accuracy.
-
-    Attributes:
-        name: a key, a data source, or None for the mean over data sources.
-    """
+    """What is reported as accuracy: a key, a data source, or by default the mean over data sources."""
 
     name: str | None = None
 
@@ -33,15 +37,13 @@ class Measure:
         """Return the keys of a log that are averaged."""
         if self.name is not None and self.name.startswith(VALIDATION) and self.name in log.names:
             return [self.name]
-        keys = {name: match for name in sorted(log.names) if (match := _CORE.match(name))}
-        return [key for key, match in keys.items() if self.name is None or match["source"] == self.name]
+        return [name for name in sorted(log.names) if (source := _source(name)) and self.name in (None, source)]
 
     def values(self, log: Log) -> Floats:
-        """Return the accuracy at each record of a log: the mean of its keys, NaN without validation."""
-        names = self.names_in(log)
-        rows = [[record.values.get(name, np.nan) for name in names] for record in log.records]
-        # a record that lacks one of them would be the mean of other data
-        return np.array([np.mean(row) if row else np.nan for row in rows], dtype=np.float64)
+        """Return the accuracy at each step of a log: the mean of its keys, NaN without validation."""
+        columns = [log.column(name) for name in self.names_in(log)]
+        # a step that lacks one of them would be the mean of other data
+        return np.mean(columns, axis=0) if columns else np.full(len(log.steps), np.nan)
 
 
 def choose_measure(runs: Iterable[Run], name: str | None) -> Measure:
@@ -54,9 +56,7 @@ def choose_measure(runs: Iterable[Run], name: str | None) -> Measure:
     measure = Measure(name)
     if name is not None and not any(measure.names_in(log) for log in logs):
         names = frozenset[str]().union(*(log.names for log in logs))
-        known = {one for one in names if one.startswith(VALIDATION)} | {
-            m["source"] for one in names if (m := _CORE.match(one))
-        }
+        known = {one for one in names if one.startswith(VALIDATION)} | {*filter(None, map(_source, names))}
         rule = "must be a validation metric or a data source of a log"
         raise OptionError("--metric", rule, name, nearest(name, known) if known else "these logs have no validation")
     return measure
@@ -69,25 +69,18 @@ def describe_measure(measure: Measure, runs: Sequence[Run]) -> list[str]:
         return ["No log has a validation (val-core/.../mean@N). Leave trainer.test_freq above 0."]
     said = [" and ".join(names) + (" (unweighted mean)" if len(names) > 1 else "") for names in keys]
     sentences = [f"Accuracy is {'; or '.join(said)}."]
-    sources = {tuple(match["source"] for name in names if (match := _CORE.match(name))) for names in keys}
-    if len(sources) > 1:
+    if len({tuple(map(_source, names)) for names in keys}) > 1:
         sentences.append("These runs were validated on different data: their accuracies do not compare.")
     return sentences
 
 
 @dataclass(frozen=True)
 class Curve:
-    """Accuracy of the seeds of a group at the validations that all of them had.
+    """Accuracy of the seeds of a group at the validations that all of them had: S seeds, V validations."""
 
-    Attributes:
-        values: accuracy, shape (S, V) for S seeds and V validations.
-        spent: by axis, shape (S, V); NaN where a seed did not log it.
-        runs: the S runs.
-    """
-
-    values: Floats
-    spent: Mapping[str, Floats]
-    runs: tuple[Run, ...]
+    values: Floats  # accuracy, shape (S, V)
+    spent: Mapping[str, Floats]  # by axis, shape (S, V); NaN where a seed did not log it
+    runs: tuple[Run, ...]  # S of them
 
     @property
     def steps(self) -> Floats:
@@ -111,23 +104,17 @@ class Curve:
 
 def curve(runs: Sequence[Run], measure: Measure) -> Curve | None:
     """Return the curve of some runs, or None if no validation is common to those that have any."""
-    seeds = []
-    for run in runs:
-        values, spent = measure.values(run.log), progress(run).spent
-        at = {record.step: row for row, record in enumerate(run.log.records) if np.isfinite(values[row])}
-        if at:
-            seeds.append((run, values, spent, at))
-    steps = sorted(set.intersection(*(set(at) for *_, at in seeds))) if seeds else []
-    if not steps:
+    seeds = [(run, values) for run in runs if np.isfinite(values := measure.values(run.log)).any()]
+    validated = [run.log.steps[np.isfinite(values)] for run, values in seeds]
+    steps = reduce(np.intersect1d, validated) if seeds else np.empty(0)
+    if not len(steps):
         return None
-    rows = [[at[step] for step in steps] for *_, at in seeds]
+    rows = [np.searchsorted(run.log.steps, steps) for run, _ in seeds]
+    spent = [progress(run).spent for run, _ in seeds]
     return Curve(
-        values=np.array([values[row] for row, (_, values, _, _) in zip(rows, seeds, strict=True)]),
-        spent={
-            axis: np.array([spent[axis][row] for row, (_, _, spent, _) in zip(rows, seeds, strict=True)])
-            for axis in AXES
-        },
-        runs=tuple(run for run, *_ in seeds),
+        values=np.array([values[row] for row, (_, values) in zip(rows, seeds, strict=True)]),
+        spent={axis: np.array([one[axis][row] for row, one in zip(rows, spent, strict=True)]) for axis in AXES},
+        runs=tuple(run for run, _ in seeds),
     )
 
 

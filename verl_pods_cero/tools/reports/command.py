@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import io
 import math
 import re
 import sys
 import time
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from verl_pods_cero.errors import OptionError
 from verl_pods_cero.files import written_whole
-from verl_pods_cero.tools.command_line import exit_status, require
+from verl_pods_cero.tools.command_line import exit_status, refuse_to_overwrite, require
 
 if TYPE_CHECKING:
     from verl_pods_cero.tools.reports.contents import Section
@@ -48,47 +48,50 @@ def run(args: argparse.Namespace) -> int:
 def _run(args: argparse.Namespace) -> None:
     require("report", ("matplotlib", "rich"))
     from verl_pods_cero import __version__
-    from verl_pods_cero.tools.reports import csv_files, page, terminal
+    from verl_pods_cero.tools.reports import page, terminal
     from verl_pods_cero.tools.reports.accuracy import choose_measure
     from verl_pods_cero.tools.reports.contents import sections
     from verl_pods_cero.tools.reports.groups import group_runs
     from verl_pods_cero.tools.reports.log_files import some
-    from verl_pods_cero.tools.reports.results import results
+    from verl_pods_cero.tools.reports.results import curves_csv, results, runs_csv
     from verl_pods_cero.tools.reports.runs import find_runs, no_logs
 
+    if isinstance(sys.stdout, io.TextIOWrapper):  # names of files and metrics may be no text
+        sys.stdout.reconfigure(errors="backslashreplace")
     _check_options(args)
     runs = find_runs(args.runs)
-    if others := no_logs(args.runs):
-        print(f"note: left out, as they are no logs of verl's file logger: {some(others, 3)}", file=sys.stderr)
+    if left_out := no_logs(args.runs):
+        print(f"note: left out, as they are no logs of verl's file logger: {some(left_out, 3)}", file=sys.stderr)
     groups = group_runs(runs)
     measure = choose_measure(runs, args.metric)
-    parts = sections(groups, measure, args.baseline, args.target)
+    parts = sections(groups, measure, args.baseline, args.target, left_out)
     figures = _figures(args.figures, parts, overwrite=args.overwrite)
     terminal.show(parts)
     made = f"Made by verl-pods-cero {__version__}, {time.strftime('%Y-%m-%d %H:%M:%S %z')}."
     texts = {args.out: page.page(args.title, made, parts)} | figures
     if args.csv is not None:
-        texts[args.csv] = csv_files.runs_csv(results(groups, measure))
+        texts[args.csv] = runs_csv(results(groups, measure))
     if args.curves is not None:
-        texts[args.curves] = csv_files.curves_csv(results(groups, measure), measure)
+        texts[args.curves] = curves_csv(results(groups, measure), measure)
     for path, text in texts.items():
         with written_whole(path) as temporary:
-            temporary.write_text(text, encoding="utf-8")
+            temporary.write_text(text, encoding="utf-8", errors="backslashreplace")
         print(f"wrote {path}")
 
 
 def _check_options(args: argparse.Namespace) -> None:
-    from verl_pods_cero.tools.reports import csv_files, page
+    from verl_pods_cero.tools.reports import page
+    from verl_pods_cero.tools.reports.results import CURVE_HEADER, RUN_HEADER
 
     if args.target is not None and not math.isfinite(args.target):
         raise OptionError("--target", "must be a finite number", args.target, "give it on the scale of the accuracies")
-    outputs = {
-        "--out": (args.out, page.GENERATOR),
-        "--csv": (args.csv, ",".join(csv_files.RUN_HEADER)),
-        "--curves": (args.curves, ",".join(csv_files.CURVE_HEADER)),
-    }
+    outputs = (
+        ("--out", args.out, page.GENERATOR),
+        ("--csv", args.csv, ",".join(RUN_HEADER)),
+        ("--curves", args.curves, ",".join(CURVE_HEADER)),
+    )
     taken: dict[Path, str] = {}
-    for option, (path, mark) in outputs.items():
+    for option, path, mark in outputs:
         if path is None:
             continue
         if (other := taken.setdefault(path.resolve(), option)) != option:
@@ -99,6 +102,7 @@ def _check_options(args: argparse.Namespace) -> None:
 def _figures(folder: Path | None, parts: Sequence[Section], *, overwrite: bool) -> dict[Path, str]:
     """Return the files of `--figures`, named by their headings, in a folder that is made if it is missing."""
     from verl_pods_cero.tools.reports.drawing import CREATOR
+    from verl_pods_cero.tools.reports.groups import numbered
 
     if folder is None:
         return {}
@@ -106,14 +110,9 @@ def _figures(folder: Path | None, parts: Sequence[Section], *, overwrite: bool) 
         raise OptionError(
             "--figures", "must be a folder, or a new one in a folder that exists", str(folder), "name another"
         )
-    files: dict[Path, str] = {}
-    seen: Counter[str] = Counter()
-    for part in parts:
-        stem = re.sub("[^a-z0-9]+", "-", part.heading.lower())[-80:].strip("-")
-        for image in part.images:
-            seen[stem] += 1
-            name = stem if seen[stem] == 1 else f"{stem}-{seen[stem]}"
-            files[folder / f"{name}.svg"] = image.svg.decode()
+    images = [(part.heading, image) for part in parts for image in part.images]
+    stems = numbered((re.sub("[^a-z0-9]+", "-", heading.lower())[-80:].strip("-") for heading, _ in images), "-")
+    files = {folder / f"{stem}.svg": image.svg.decode() for stem, (_, image) in zip(stems, images, strict=True)}
     if folder.exists():
         for path in files:
             _check_output(path, "--figures", CREATOR, overwrite=overwrite)
@@ -127,9 +126,9 @@ def _check_output(path: Path, option: str, mark: str, *, overwrite: bool) -> Non
         raise OptionError(option, "must be a file", str(path), f"use {path / 'report.html'}")
     if not path.parent.is_dir():
         raise OptionError(option, "must be in a folder that exists", str(path), f"make {path.parent} first")
-    if not path.exists() or overwrite:
-        return
-    with path.open("rb") as file:
-        if mark.encode() not in file.read(2000):
-            fix = "add --overwrite to replace it, or name another file"
-            raise OptionError(option, "must not hold a file that is no earlier report", str(path), fix)
+    ours = False
+    if path.exists():
+        with path.open("rb") as file:
+            ours = mark.encode() in file.read(2000)
+    rule = "must not hold a file that is no earlier report"
+    refuse_to_overwrite(path, option, overwrite=overwrite or ours, rule=rule)

@@ -2,32 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
-from verl_pods_cero.tools.reports import trace_figures
+from verl_pods_cero.tools.reports import tables
 from verl_pods_cero.tools.reports.accuracy import Curve, Measure, curves, describe_measure
-from verl_pods_cero.tools.reports.baselines import choose_baseline, describe_baseline
+from verl_pods_cero.tools.reports.comparisons import FEWEST_SEEDS, HELD_EQUAL, equal_amounts, milestones, target
 from verl_pods_cero.tools.reports.drawing import Image, Places
-from verl_pods_cero.tools.reports.equal_amounts import HELD_EQUAL, equal_amounts
 from verl_pods_cero.tools.reports.figures import accuracy_figure, ratios_figure, shares_figure, sweep_figure
 from verl_pods_cero.tools.reports.groups import Group
-from verl_pods_cero.tools.reports.milestones import FEWEST_SEEDS, milestones, target
+from verl_pods_cero.tools.reports.log_files import some
+from verl_pods_cero.tools.reports.reference_group import choose_baseline, describe_baseline
 from verl_pods_cero.tools.reports.remarks import remarks, resumed
 from verl_pods_cero.tools.reports.results import Result, results
 from verl_pods_cero.tools.reports.runs import FAILED
-from verl_pods_cero.tools.reports.tables import (
-    Table,
-    equal_amounts_table,
-    group_table,
-    milestone_table,
-    ratio_table,
-    run_table,
-    sweep_table,
-)
+from verl_pods_cero.tools.reports.step_figures import STEP_FIGURES
+from verl_pods_cero.tools.reports.tables import Table
 from verl_pods_cero.tools.reports.time_shares import seconds_a_step
 
 SPREAD = (
@@ -61,15 +54,20 @@ class Section:
 
 
 def sections(
-    groups: Sequence[Group], measure: Measure, named: str | None = None, goal: float | None = None
+    groups: Sequence[Group],
+    measure: Measure,
+    named: str | None = None,
+    goal: float | None = None,
+    left_out: Sequence[Path] = (),
 ) -> list[Section]:
-    """Return the sections of a report.
+    """Return the sections of a report on groups, in its order.
 
     Args:
-        groups: of runs, in the order of the report.
+        groups: of runs.
         measure: what accuracy is.
-        named: the group that the others are compared with, where the user names one.
+        named: of `--baseline`.
         goal: the accuracy to reach; the baseline's best where it is None.
+        left_out: files that are no logs.
 
     Raises:
         OptionError: no group has that name, or it has no records.
@@ -79,6 +77,9 @@ def sections(
     lines = curves(drawn, measure)
     baseline = choose_baseline(groups, lines, named)
     found = results(groups, measure)
+    missing = remarks(groups, measure, lines)
+    if left_out:
+        missing.append(f"Left out, as they are no logs of verl's file logger: {some(left_out, 50)}.")
     return [
         _runs(groups, found, lines, measure, describe_baseline(baseline, lines, chosen=named is not None)),
         *_sweeps(found, places),
@@ -88,8 +89,8 @@ def sections(
         else Section("Validation accuracy", [NO_VALIDATION]),
         *_equal_amounts(lines, baseline),
         _time(drawn),
-        *_traces(drawn, places),
-        Section("What is missing", remarks(groups, measure, lines) or ["Nothing that this report looks for."]),
+        *_steps(drawn, places),
+        Section("What is missing", missing or ["Nothing that this report looks for."]),
     ]
 
 
@@ -101,11 +102,11 @@ def _runs(
         "Time is the sum of training steps and validations, without start-up (timing_s/step, timing_s/testing)."
     )
     single = [one for one in found if one.run.sweep is None]
-    tables = [run_table(single)] if single else []
+    shown = [tables.run_table(single)] if single else []
     if any(len(group.drawn) > 1 for group in groups):
         paragraphs.append(SPREAD)
-        tables.append(group_table(groups, found, lines))
-    return Section("Runs", paragraphs, tables)
+        shown.append(tables.group_table(groups, found, lines))
+    return Section("Runs", paragraphs, shown)
 
 
 def _sweeps(found: Sequence[Result], places: Places) -> list[Section]:
@@ -115,12 +116,12 @@ def _sweeps(found: Sequence[Result], places: Places) -> list[Section]:
             jobs.setdefault(one.run.sweep, []).append(one)
     made = []
     for sweep, own in jobs.items():
-        own.sort(key=lambda one: (one.run.job.number is None, one.run.job.number or 0))
+        own.sort(key=lambda one: one.run.job.number)
         failed = sum(one.run.status == FAILED for one in own)
         counts = f"{len(own)} jobs, {failed} of them failed." if failed else f"{len(own)} jobs."
         images = [sweep_figure(own, places)] if any(np.isfinite(one.last) for one in own) else []
         paragraphs = [counts] if images else [counts, NO_VALIDATION]
-        made.append(Section(f"Multirun {sweep}", paragraphs, [sweep_table(sweep, own)], images))
+        made.append(Section(f"Multirun {sweep}", paragraphs, [tables.sweep_table(sweep, own)], images))
     return made
 
 
@@ -130,23 +131,23 @@ def _milestones(lines: Mapping[str, Curve], baseline: Group | None, goal: float 
         return Section(heading, ["The baseline has no validation: there is nothing to compare with."])
     interval = INTERVAL if goal is not None else f"{INTERVAL} {DRAWN_TARGET}"
     found, least = milestones(lines, baseline.name, goal), target(lines[baseline.name]) if goal is None else goal
-    tables = [milestone_table(found, baseline.name, least)]
+    shown = [tables.milestone_table(found, baseline.name, least)]
     if len(lines) == 1:
-        return Section(heading, ["There is no other group to compare the baseline with."], tables)
+        return Section(heading, ["There is no other group to compare the baseline with."], shown)
     figure = ratios_figure(found, baseline.name, least, places)
-    tables.append(ratio_table(found, baseline.name))
+    shown.append(tables.ratio_table(found, baseline.name))
     said = [interval, *resumed(lines)]
     if not any(one.spent for one in found if one.group == baseline.name):
         said.append(f"{baseline.name} does not get there: no ratio is finite, and none is drawn.")
-    return Section(heading, said, tables, [figure] if figure else [])
+    return Section(heading, said, shown, [figure] if figure else [])
 
 
 def _equal_amounts(lines: Mapping[str, Curve], baseline: Group | None) -> list[Section]:
     if baseline is None or baseline.name not in lines:
         return []
     found = (equal_amounts(lines, baseline.name, axis) for axis in HELD_EQUAL)
-    tables = [equal_amounts_table(one, baseline.name) for one in found if one is not None]
-    return [Section("Accuracy at equal rollouts and equal time", [EQUAL, *resumed(lines)], tables)] if tables else []
+    shown = [tables.equal_amounts_table(one, baseline.name) for one in found if one is not None]
+    return [Section("Accuracy at equal rollouts and equal time", [EQUAL, *resumed(lines)], shown)] if shown else []
 
 
 def _time(drawn: Sequence[Group]) -> Section:
@@ -161,37 +162,16 @@ def _time(drawn: Sequence[Group]) -> Section:
     return Section("Where the time went", _absent(drawn, shares), images=[shares_figure(shares)])
 
 
-_Draw = Callable[[Sequence[Group], Places], Image | None]
-
-_TRACES: Sequence[tuple[str, _Draw, tuple[str, ...], str]] = (
-    (
-        "Effective prompt ratio",
-        trace_figures.effective_prompts_figure,
-        ("cero/effective_prompt_ratio", "pods/zero_variance_fraction"),
-        "The share of prompts with both successes and failures: of the round closed last "
-        "(cero/effective_prompt_ratio), or with the filter alone of the step (1 - pods/all_pass_fraction - "
-        "pods/all_fail_fraction; where scorers report no acc, 1 - pods/zero_variance_fraction).",
-    ),
-    (
-        "Response length",
-        trace_figures.response_length_figure,
-        ("response_length/mean", "pods/response_length_kept"),
-        "",
-    ),
-    ("Exposures", trace_figures.exposures_figure, ("cero/exposures_p50",), ""),
-    ("Calibration", trace_figures.calibration_figure, ("cero/calibration_mae", "cero/calibration_brier"), ""),
-)
-
-
-def _traces(drawn: Sequence[Group], places: Places) -> list[Section]:
+def _steps(drawn: Sequence[Group], places: Places) -> list[Section]:
     made = []
-    for heading, draw, names, definition in _TRACES:
-        figure = draw(drawn, places)
-        having = [group.name for group in drawn if any(name in run.log.names for run in group.drawn for name in names)]
+    for one in STEP_FIGURES:
+        figure = one.draw(drawn, places)
+        having = [g.name for g in drawn if any(not run.log.names.isdisjoint(one.names) for run in g.drawn)]
         if figure is None:
-            made.append(Section(heading, [f"No log has {' or '.join(names)}."]))
+            made.append(Section(one.heading, [f"No log has {' or '.join(one.names)}."]))
         else:
-            made.append(Section(heading, [*filter(None, [definition]), *_absent(drawn, having)], images=[figure]))
+            said = [*filter(None, [one.definition]), *_absent(drawn, having)]
+            made.append(Section(one.heading, said, images=[figure]))
     return made
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from verl_pods_cero.tools.reports.log_files import Floats
+from verl_pods_cero.core.arrays import Floats
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -30,6 +30,7 @@ _STYLE: Any = {
     "font.size": 9,
     "grid.alpha": 0.3,
     "legend.frameon": False,
+    "text.parse_math": False,  # names of groups hold $
     # the same figure is the same file
     "svg.hashsalt": "verl-pods-cero",
 }
@@ -44,17 +45,11 @@ CREATOR = "verl-pods-cero report"
 
 @dataclass(frozen=True)
 class Image:
-    """A figure of a page.
-
-    Attributes:
-        svg: the file.
-        alt: what it shows, in words, with its numbers.
-        caption: what it is, and where its numbers come from.
-    """
+    """A figure of a page."""
 
     svg: bytes
-    alt: str
-    caption: str
+    alt: str  # what it shows, in words, with its numbers
+    caption: str  # what it is, and where its numbers come from
 
     @property
     def uri(self) -> str:
@@ -63,14 +58,17 @@ class Image:
 
 
 @contextmanager
-def canvas(width: float, height: float, rows: int = 1, columns: int = 1) -> Iterator[tuple[Figure, list[Axes]]]:
-    """Open a figure in the style of the report."""
+def canvas(width: float, height: float, panels: int = 1, columns: int = 1) -> Iterator[tuple[Figure, list[Axes]]]:
+    """Open a figure in the style of the report, with as many panels in so many columns."""
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
     with mpl.rc_context(_STYLE):
         figure = Figure(figsize=(width, height), layout="constrained")
-        yield figure, list(figure.subplots(rows, columns, squeeze=False).flat)
+        axes = list(figure.subplots(-(-panels // columns), columns, squeeze=False).flat)
+        for unused in axes[panels:]:
+            unused.set_visible(False)
+        yield figure, axes[:panels]
 
 
 def image(figure: Figure, alt: str, caption: str) -> Image:

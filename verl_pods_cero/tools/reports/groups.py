@@ -22,15 +22,15 @@ IN_NAME = "in the name"
 
 @dataclass(frozen=True)
 class Group:
-    """Runs of one name.
-
-    Attributes:
-        name: unique in a report.
-        runs: all of them, in the order given.
-    """
+    """Runs of one name, which is unique in a report, in the order given."""
 
     name: str
     runs: tuple[Run, ...]
+
+    @cached_property
+    def logged(self) -> tuple[Run, ...]:
+        """The runs with records: one that was refused before it started has none."""
+        return tuple(run for run in self.runs if len(run.log.steps))
 
     @cached_property
     def drawn(self) -> tuple[Run, ...]:
@@ -39,9 +39,8 @@ class Group:
         Left out are failed ones beside others, incomplete ones beside finished ones, and other unfinished ones whose
         last validation is before half of the latest: means are taken at the validations that all runs had.
         """
-        logged = tuple(run for run in self.runs if run.log.records)
-        short = (FAILED, INCOMPLETE) if any(run.status == FINISHED for run in logged) else (FAILED,)
-        runs = tuple(run for run in logged if run.status not in short) or logged
+        short = (FAILED, INCOMPLETE) if any(run.status == FINISHED for run in self.logged) else (FAILED,)
+        runs = tuple(run for run in self.logged if run.status not in short) or self.logged
         latest = max((_last(run.log) for run in runs), default=0)
         return tuple(run for run in runs if run.status == FINISHED or 2 * _last(run.log) >= latest)
 
@@ -56,19 +55,28 @@ def group_runs(runs: Sequence[Run]) -> list[Group]:
     members: dict[Hashable, list[Run]] = {}
     for run in runs:
         members.setdefault(_identity(run), []).append(run)
-    names = _names(list(members.values()))
-    return [Group(name, tuple(group)) for name, group in zip(names, members.values(), strict=True)]
+    own = own_overrides([group[0] for group in members.values()])
+    names = [_name(group[0], overrides) for group, overrides in zip(members.values(), own, strict=True)]
+    stems = Counter(names)
+    unclear = {
+        number: Path(without_seed(str(run.path))).absolute()
+        for number, (name, (run, *_)) in enumerate(zip(names, members.values(), strict=True))
+        if stems[name] > 1 and run.given_name is None
+    }
+    for number, place in unclear.items():
+        root = os.path.commonpath([other.parent for other in unclear.values()])
+        names[number] = f"{names[number]} ({os.path.relpath(place, root)})"
+    return [Group(name, tuple(group)) for name, group in zip(numbered(names), members.values(), strict=True)]
 
 
 def _last(log: Log) -> int:
     """Return the step of the last validation of a log with records, or its last step where it has none."""
-    return next((record.step for record in reversed(log.records) if record.is_validation), log.records[-1].step)
+    return int((log.validations if len(log.validations) else log.steps)[-1])
 
 
 def _is_plain(log: Log) -> bool:
-    counted = (record.values for record in log.records if GENERATED in record.values and KEPT in record.values)
     ours = {name for name in log.names if name.startswith(("pods/", "cero/"))}
-    return ours <= {GENERATED, KEPT} and all(values[KEPT] >= values[GENERATED] for values in counted)
+    return ours <= {GENERATED, KEPT} and not (log.column(KEPT) < log.column(GENERATED)).any()
 
 
 def seeds_of(run: Run) -> dict[str, str]:
@@ -86,13 +94,8 @@ def _identity(run: Run) -> Hashable:
     if run.given_name is not None:
         return run.given_name
     if run.job.config:
-        return tuple(
-            sorted(
-                (name, without_seed(repr(value)))
-                for name, value in run.job.config.items()
-                if not _is_seed(name) and name not in _PLACES
-            )
-        )
+        options = {name: value for name, value in run.job.config.items() if not _is_seed(name) and name not in _PLACES}
+        return tuple(sorted((name, without_seed(repr(value))) for name, value in options.items()))
     return without_seed(str(run.path.with_suffix("")))
 
 
@@ -101,20 +104,6 @@ def own_overrides(runs: Sequence[Run], seeds: bool = False) -> list[str]:
     sets = [frozenset(run.job.overrides) for run in runs if run.job.overrides]
     shared = frozenset.intersection(*sets) if len(sets) > 1 else frozenset[str]()
     return [short_overrides([one for one in run.job.overrides if one not in shared], seeds) for run in runs]
-
-
-def _names(groups: list[list[Run]]) -> list[str]:
-    """Name groups by what was given, else by experiment and the overrides that tell them apart."""
-    own = own_overrides([group[0] for group in groups])
-    names = [_name(group[0], overrides) for group, overrides in zip(groups, own, strict=True)]
-    stems = Counter(names)
-    unclear = [number for number, name in enumerate(names) if stems[name] > 1 and groups[number][0].given_name is None]
-    if unclear:
-        places = [str(Path(without_seed(str(groups[number][0].path))).absolute()) for number in unclear]
-        root = os.path.commonpath([str(Path(place).parent) for place in places])
-        for number, place in zip(unclear, places, strict=True):
-            names[number] = f"{names[number]} ({os.path.relpath(place, root)})"
-    return _numbered(names)
 
 
 def _name(run: Run, overrides: str) -> str:
@@ -144,10 +133,15 @@ def short_overrides(overrides: Iterable[str], seeds: bool = False) -> str:
     return " ".join(words)
 
 
-def _numbered(names: list[str]) -> list[str]:
+def numbered(names: Iterable[str], mark: str = " #") -> list[str]:
+    """Make names unique, and writable: a name of a file that is no UTF-8 can be neither written nor drawn.
+
+    >>> numbered(["a", "b", "a"])
+    ['a', 'b', 'a #2']
+    """
     seen: Counter[str] = Counter()
     unique = []
     for name in names:
         seen[name] += 1
-        unique.append(name if seen[name] == 1 else f"{name} #{seen[name]}")
-    return unique
+        unique.append(name if seen[name] == 1 else f"{name}{mark}{seen[name]}")
+    return [name.encode(errors="backslashreplace").decode() for name in unique]

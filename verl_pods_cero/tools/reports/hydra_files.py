@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
+from errno import ENOENT
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -13,28 +16,24 @@ _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _RECORD = re.compile(r"^\[\d{4}-\d\d-\d\d [\d:,]+\]\[[^\]]*\]\[(?P<level>[A-Z]+)\] - (?P<text>.*)")
 _TRACEBACK = "Traceback (most recent call last)"
 _LONGEST = 400
+_DEEPEST = 100
+_FILES = {"overrides.yaml": list, "config.yaml": dict, "hydra.yaml": dict}
 
 
 @dataclass(frozen=True)
 class Job:
-    """A run as Hydra started it.
+    """A run as Hydra started it."""
 
-    Attributes:
-        overrides: of the command line, without Hydra's own.
-        config: values by dotted name; interpolations are left as they were written.
-        number: of the job in its multirun.
-        one_by_one: the launcher ends a job before it starts the next.
-    """
-
-    overrides: tuple[str, ...] = ()
-    config: Mapping[str, Any] = field(default_factory=dict)
-    number: int | None = None
-    one_by_one: bool = False
+    overrides: tuple[str, ...] = ()  # of the command line, without Hydra's own
+    config: Mapping[str, Any] = field(default_factory=dict)  # by dotted name; interpolations as they were written
+    number: int = -1  # in its multirun, if it is of one
+    one_by_one: bool = False  # the launcher ends a job before it starts the next
+    remarks: tuple[str, ...] = ()  # which of its files could not be read, each a clause about the run
 
     def whole_number(self, name: str) -> int | None:
-        """Return an option that is a whole number, or None."""
+        """Return an option that is a whole number which a float holds exactly, or None."""
         value = self.config.get(name)
-        return value if isinstance(value, int) and not isinstance(value, bool) else None
+        return value if isinstance(value, int) and not isinstance(value, bool) and abs(value) <= 2**53 else None
 
 
 def is_run_folder(folder: Path) -> bool:
@@ -49,16 +48,17 @@ def run_folders(folder: Path) -> list[Path]:
 
 
 def read_job(folder: Path) -> Job:
-    """Read what is there of a run folder's `.hydra`; files that are missing or cut off count as empty."""
-    overrides = _yaml(folder / ".hydra" / "overrides.yaml")
-    config = _yaml(folder / ".hydra" / "config.yaml")
-    hydra = dict(_flatten(_yaml(folder / ".hydra" / "hydra.yaml") or {}))
-    number = hydra.get("hydra.job.num")
+    """Read what is there of a run folder's `.hydra`; files that are missing or broken count as empty, and are said."""
+    remarks: list[str] = []
+    overrides, config, hydra = (_yaml(folder / ".hydra" / name, kind, remarks) for name, kind in _FILES.items())
+    settings = dict(_flatten(hydra))
+    number = settings.get("hydra.job.num")
     return Job(
-        overrides=tuple(str(one) for one in overrides) if isinstance(overrides, list) else (),
-        config=dict(_flatten(config)) if isinstance(config, dict) else {},
-        number=number if isinstance(number, int) else None,
-        one_by_one=str(hydra.get("hydra.launcher._target_")).endswith(".BasicLauncher"),
+        overrides=tuple(map(str, overrides)),
+        config=dict(_flatten(config)),
+        number=number if isinstance(number, int) else -1,
+        one_by_one=str(settings.get("hydra.launcher._target_")).endswith(".BasicLauncher"),
+        remarks=tuple(remarks),
     )
 
 
@@ -69,14 +69,10 @@ def last_traceback(folder: Path) -> str | None:
     """
     for lines in _job_logs(folder):
         starts = [number for number, line in enumerate(lines) if _TRACEBACK in line]
-        if not starts:
-            continue
-        block = []
-        for line in lines[starts[-1] :]:
-            if _RECORD.match(line) and _TRACEBACK not in line:
-                break
-            block.append(line.strip())
-        return _shortened(next(line for line in reversed(block) if line))
+        if starts:
+            first, *others = lines[starts[-1] :]
+            block = takewhile(lambda line: not _RECORD.match(line), others)
+            return _shortened([first, *filter(str.strip, block)][-1].strip())
     return None
 
 
@@ -91,23 +87,40 @@ def last_error_record(folder: Path) -> str | None:
 
 
 def _job_logs(folder: Path) -> Iterator[list[str]]:
-    for log in sorted(folder.glob("*.log")):
-        yield [_ANSI.sub("", line) for line in log.read_text(encoding="utf-8", errors="replace").splitlines()]
+    for log in filter(Path.is_file, sorted(folder.glob("*.log"))):
+        with suppress(OSError):
+            yield [_ANSI.sub("", line) for line in log.read_text(encoding="utf-8", errors="replace").splitlines()]
 
 
 def _shortened(text: str) -> str:
     return text if len(text) <= _LONGEST else text[:_LONGEST] + " ..."
 
 
-def _yaml(path: Path) -> Any:
+def _yaml(path: Path, kind: type, remarks: list[str]) -> Any:
+    """Return what a file of Hydra holds, or an empty `kind` and a remark on what is wrong with it."""
     import yaml  # type: ignore[import-untyped]
 
-    if not path.is_file():
-        return None
+    loader, depth = getattr(yaml, "CSafeLoader", yaml.SafeLoader), 0
     try:
-        return yaml.load(path.read_text(encoding="utf-8"), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    except yaml.YAMLError:
-        return None
+        if not path.is_file():
+            raise FileNotFoundError(ENOENT, "it is missing")
+        text = path.read_text(encoding="utf-8-sig")
+        for event in yaml.parse(text, loader):
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            # Hydra writes no aliases: a few lines of them may stand for more than memory holds
+            if isinstance(event, yaml.AliasEvent) or depth > _DEEPEST:
+                raise ValueError
+        held = yaml.load(text, loader)
+    except OSError as error:
+        wrong = f"cannot be read ({error.strerror})"
+    except (yaml.YAMLError, ValueError, RecursionError):
+        wrong = "is broken"
+    else:
+        if isinstance(held, kind):
+            return held
+        wrong = "does not hold what Hydra writes"
+    remarks.append(f"has options that are not known: .hydra/{path.name} {wrong}")
+    return kind()
 
 
 def _flatten(node: Any, name: str = "") -> Iterator[tuple[str, Any]]:
@@ -119,4 +132,4 @@ def _flatten(node: Any, name: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def _natural(text: str) -> list[tuple[int, str]]:
-    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", text)]
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", text)]

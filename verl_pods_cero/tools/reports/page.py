@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from html import escape
 
 from verl_pods_cero.tools.reports.contents import Section
-from verl_pods_cero.tools.reports.drawing import Image
 from verl_pods_cero.tools.reports.tables import Table
 
 GENERATOR = '<meta name="generator" content="verl-pods-cero report">'
@@ -44,35 +43,26 @@ figcaption, footer { color: #444; font-size: .875rem; }
 
 
 def page(title: str, made: str, sections: Sequence[Section]) -> str:
-    """Return the report as HTML.
-
-    Args:
-        title: of the page.
-        made: when and by what it was made.
-        sections: what it says.
-    """
-    return "\n".join(
-        [
-            "<!DOCTYPE html>",
-            '<html lang="en">',
-            "<head>",
-            '<meta charset="utf-8">',
-            GENERATOR,
-            '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            f"<title>{escape(title)}</title>",
-            f"<style>{_STYLE}</style>",
-            "</head>",
-            "<body>",
-            "<main>",
-            f"<h1>{escape(title)}</h1>",
-            *(line for section in sections for line in _section(section)),
-            "</main>",
-            f"<footer><p>{escape(made)}</p></footer>",
-            "</body>",
-            "</html>",
-            "",
-        ]
-    )
+    """Return the report as HTML, with its title, what it says, and when and by what it was made."""
+    body = "\n".join(line for section in sections for line in _section(section))
+    return f"""<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+{GENERATOR}
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{escape(title)}</title>
+<style>{_STYLE}</style>
+</head>
+<body>
+<main>
+<h1>{escape(title)}</h1>
+{body}
+</main>
+<footer><p>{escape(made)}</p></footer>
+</body>
+</html>
+"""
 
 
 def _section(section: Section) -> Iterable[str]:
@@ -80,7 +70,9 @@ def _section(section: Section) -> Iterable[str]:
     yield from (f"<p>{escape(paragraph)}</p>" for paragraph in section.paragraphs)
     for table in section.tables:
         yield from _table(table)
-    yield from (_figure(image) for image in section.images)
+    for image in section.images:
+        caption = f"<figcaption>{escape(image.caption)}</figcaption>"
+        yield f'<figure><img src="{image.uri}" alt="{escape(image.alt)}">{caption}</figure>'
     yield "</section>"
 
 
@@ -99,10 +91,3 @@ def _table(table: Table) -> Iterable[str]:
 def _width(cell: str) -> str:
     """Let long cells wrap, and numbers never."""
     return ' class="long"' if len(cell) > _LONG_CELL else ""
-
-
-def _figure(image: Image) -> str:
-    return (
-        f'<figure><img src="{image.uri}" alt="{escape(image.alt)}">'
-        f"<figcaption>{escape(image.caption)}</figcaption></figure>"
-    )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from verl_pods_cero.tools.reports.log_files import Floats, Record
+from verl_pods_cero.core.arrays import Floats
+from verl_pods_cero.tools.reports.log_files import Log
 from verl_pods_cero.tools.reports.runs import Run
 
 AXES: Mapping[str, str] = {
@@ -25,44 +27,36 @@ GENERATED, KEPT = "pods/rollouts_generated", "pods/rollouts_kept"
 
 @dataclass(frozen=True)
 class Progress:
-    """What had been spent at each record of a log; NaN throughout where it was not logged.
+    """What had been spent at each step of a log; NaN throughout where it was not logged."""
 
-    Attributes:
-        spent: by axis, one entry a record: up to and with its step, and before its validation.
-        wall_s: seconds of all steps and validations.
-        updated: rollouts that the policy was updated on, or None if it is not known.
-        rollouts_from: where the number of rollouts was taken from, or why it is not known.
-        remarks: what is missing, each a clause about the log.
-    """
-
-    spent: Mapping[str, Floats]
-    wall_s: float
-    updated: float | None
-    rollouts_from: str
-    remarks: tuple[str, ...] = ()
+    spent: Mapping[str, Floats]  # by axis, one entry a step of the log: up to and with it, and before its validation
+    wall_s: float  # seconds of all steps and validations
+    updated: float  # rollouts that the policy was updated on
+    rollouts_from: str  # where their number was taken from, or an empty text
+    remarks: tuple[str, ...] = ()  # what is missing, each a clause about the log
 
 
 def progress(run: Run) -> Progress:
     """Add up what a run spent."""
-    records, training = run.log.records, run.log.training
+    log = run.log
     generated, source = _rollouts(run)
-    step_s = _column(records, STEP_SECONDS)
-    testing_s = np.nan_to_num(_column(records, VALIDATION_SECONDS))
+    step_s, testing_s = log.column(STEP_SECONDS), np.nan_to_num(log.column(VALIDATION_SECONDS))
     training_s = _total(step_s)
     spent = {
-        "step": np.array([record.step for record in records], dtype=np.float64),
+        "step": log.steps.astype(np.float64),
         "training_s": training_s,
         "wall_s": training_s + np.cumsum(testing_s) - testing_s,
         "rollouts": _total(generated),
-        "tokens": _total(_column(records, TOKENS)),
+        "tokens": _total(log.column(TOKENS)),
     }
-    wall_s = float(training_s[-1] + testing_s.sum()) if len(records) else float("nan")
-    uncounted = sum(one.is_training and np.isnan(count) for one, count in zip(records, generated, strict=True))
-    return Progress(spent, wall_s, _updated(run, generated), source, _remarks(training, source, int(uncounted)))
-
-
-def _column(records: tuple[Record, ...], name: str) -> Floats:
-    return np.array([record.values.get(name, np.nan) for record in records], dtype=np.float64)
+    kept = log.series(KEPT)[1] if KEPT in log.names else generated
+    return Progress(
+        spent,
+        wall_s=float(training_s[-1] + testing_s.sum()) if len(training_s) else math.nan,
+        updated=math.nan if np.isnan(kept).all() else float(np.nansum(kept)),
+        rollouts_from=source,
+        remarks=tuple(_remarks(log, step_s, generated, source)),
+    )
 
 
 def _total(column: Floats) -> Floats:
@@ -71,38 +65,27 @@ def _total(column: Floats) -> Floats:
 
 
 def _rollouts(run: Run) -> tuple[Floats, str]:
-    """Return the rollouts generated in each record's step, and where the number was found."""
-    records = run.log.records
-    names = (GENERATED, "cero/rollouts")
-    logged = [name for name in names if name in run.log.names]
+    """Return the rollouts generated in each step, and where the number was found."""
+    logged = [name for name in (GENERATED, "cero/rollouts") if name in run.log.names]
     if logged:
-        values = [next((record.values[name] for name in logged if name in record.values), np.nan) for record in records]
-        return np.array(values, dtype=np.float64), logged[0]
+        first, second = run.log.column(logged[0]), run.log.column(logged[-1])
+        return np.where(np.isnan(first), second, first), logged[0]
     prompts = run.job.whole_number("data.train_batch_size")
     n = run.job.whole_number("actor_rollout_ref.rollout.n")
-    if prompts is not None and n is not None:
-        each = [float(prompts * n) if record.is_training else np.nan for record in records]
-        return np.array(each, dtype=np.float64), f"its options: {prompts} prompts of {n} rollouts a step"
-    return np.full(len(records), np.nan), ""
+    if prompts is None or n is None:
+        return np.full(len(run.log.steps), np.nan), ""
+    each = np.where(np.isin(run.log.steps, run.log.training), float(prompts * n), np.nan)
+    return each, f"its options: {prompts} prompts of {n} rollouts a step"
 
 
-def _updated(run: Run, generated: Floats) -> float | None:
-    _, kept = run.log.series(KEPT)
-    if len(kept):
-        return float(kept.sum())
-    return None if np.isnan(generated).all() else float(np.nansum(generated))
-
-
-def _remarks(training: tuple[Record, ...], source: str, uncounted: int) -> tuple[str, ...]:
-    remarks = []
-    timed = sum(STEP_SECONDS in record.values for record in training)
-    if training and not timed:
-        remarks.append(f"logs no {STEP_SECONDS}: no time is known")
-    elif timed < len(training):
-        missing = len(training) - timed
-        remarks.append(f"logs no {STEP_SECONDS} in {missing} of {len(training)} steps: the time is a lower bound")
-    if training and not source:
-        remarks.append("logs no rollouts, and its options are not there to tell them")
+def _remarks(log: Log, step_s: Floats, generated: Floats, source: str) -> Iterator[str]:
+    training = np.isin(log.steps, log.training)
+    steps, untimed, uncounted = (int(which.sum()) for which in (training, *(training & np.isnan([step_s, generated]))))
+    if steps and untimed == steps:
+        yield f"logs no {STEP_SECONDS}: no time is known"
+    elif untimed:
+        yield f"logs no {STEP_SECONDS} in {untimed} of {steps} steps: the time is a lower bound"
+    if steps and not source:
+        yield "logs no rollouts, and its options are not there to tell them"
     elif uncounted:
-        remarks.append(f"logs no {source} in {uncounted} of {len(training)} steps: the rollouts are a lower bound")
-    return tuple(remarks)
+        yield f"logs no {source} in {uncounted} of {steps} steps: the rollouts are a lower bound"

@@ -22,9 +22,21 @@ def remarks(groups: Sequence[Group], measure: Measure, lines: Mapping[str, Curve
             for remark in _of_run(run):
                 where.setdefault((group.name, remark), []).append(run.log.path)
     sentences = [f"{name} {remark} ({some(paths, 3)})." for (name, remark), paths in where.items()]
-    sentences += [one for group in groups for one in _left_out(group)]
-    drawn = [group for group in groups if group.drawn] if lines else []  # without any, all else says so
-    return sentences + [one for group in drawn for one in _validations(group, measure, lines)]
+    for group in groups:
+        if left_out := [run.log.path for run in group.logged if run not in group.drawn]:
+            count, which = f"{len(left_out)} of its {len(group.logged)} runs", some(left_out, 3)
+            why = "which did not finish, or came less than half as far as another"
+            sentences.append(f"{group.name} is shown without {count}, {why} ({which}).")
+    for group in groups:
+        if lines and group.drawn:  # without any, all else says so
+            most = max(int(np.isfinite(measure.values(run.log)).sum()) for run in group.drawn)
+            common = len(lines[group.name].steps) if group.name in lines else 0
+            if not most:
+                sentences.append(f"{group.name} has no validation, and is in no comparison of accuracies.")
+            elif common < most:
+                had = f"the {common} validations that all its seeds had; one seed had {most}"
+                sentences.append(f"{group.name} is compared at {had}.")
+    return sentences
 
 
 def resumed(lines: Mapping[str, Curve]) -> list[str]:
@@ -33,30 +45,14 @@ def resumed(lines: Mapping[str, Curve]) -> list[str]:
     return [f"Not comparable: {names}. What was spent before the log's first step is not known."] if names else []
 
 
-def _left_out(group: Group) -> list[str]:
-    drawn = {id(run) for run in group.drawn}
-    paths = [run.log.path for run in group.runs if run.log.records and id(run) not in drawn]
-    if not paths:
-        return []
-    why = "which did not finish, or came less than half as far as another"
-    return [f"{group.name} is shown without {len(paths)} of its {len(group.runs)} runs, {why} ({some(paths, 3)})."]
-
-
-def _validations(group: Group, measure: Measure, lines: Mapping[str, Curve]) -> list[str]:
-    counts = [int(np.isfinite(measure.values(run.log)).sum()) for run in group.drawn]
-    most, common = max(counts), len(lines[group.name].steps) if group.name in lines else 0
-    if not most:
-        return [f"{group.name} has no validation, and is in no comparison of accuracies."]
-    if common == most:
-        return []
-    return [f"{group.name} is compared at the {common} validations that all its seeds had; one seed had {most}."]
-
-
 def _of_run(run: Run) -> list[str]:
-    if not run.log.records and not run.log.remarks:
-        return ["has no log: verl's file logger writes <project>/<experiment>.jsonl below VERL_FILE_LOGGER_ROOT"]
+    if run.log.trouble is not None:
+        return [*run.job.remarks, f"is shown without numbers: {run.log.trouble.clause}"]
+    if not len(run.log.steps) and not run.log.remarks:
+        where = "verl's file logger writes <project>/<experiment>.jsonl below VERL_FILE_LOGGER_ROOT"
+        return [*run.job.remarks, f"has no log: {where}; none is there before the first step"]
     spent = progress(run)
-    said = [*run.log.remarks, *spent.remarks]
-    if run.log.records and spent.rollouts_from.startswith("its options"):
+    said = [*run.log.remarks, *run.job.remarks, *spent.remarks]
+    if len(run.log.steps) and spent.rollouts_from.startswith("its options"):
         said.append(f"logs no rollouts; they are counted from {spent.rollouts_from}")
     return said

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
+from itertools import takewhile
 from pathlib import Path
 
 from verl_pods_cero.errors import OptionError
@@ -18,54 +19,49 @@ from verl_pods_cero.tools.reports.hydra_files import (
     read_job,
     run_folders,
 )
-from verl_pods_cero.tools.reports.log_files import Log, is_log, read_log
+from verl_pods_cero.tools.reports.log_files import Log, LogError, is_log, read_log, some
 
-FINISHED, FAILED, INCOMPLETE, OPEN_END = "finished", "failed", "incomplete", "end unknown"
-"""Statuses: reached its last step; ended by an error; has fewer steps than asked for; does not say how many it was."""
+FINISHED, FAILED, INCOMPLETE, OPEN_END, UNREADABLE = "finished", "failed", "incomplete", "end unknown", "unreadable"
+"""Statuses: reached its last step; ended by an error; has fewer steps than asked for; does not say how many it was; has
+no log that can be read."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Run:
-    """One training run, or one simulated run.
+    """One training run, or one simulated run."""
 
-    Attributes:
-        path: the run folder or the log, as given.
-        log: its log; one without records where there is none.
-        job: what Hydra left of it.
-        status: one of the statuses above.
-        detail: how far it came, and the error.
-        given_name: the name on the command line, if it was given one.
-        sweep: the multirun folder that it is a job of.
-    """
-
-    path: Path
-    log: Log
+    path: Path  # the run folder or the log, as given
+    log: Log  # one without records where there is none
     job: Job = field(default_factory=Job)
     status: str = OPEN_END
-    detail: str = ""
-    given_name: str | None = None
-    sweep: Path | None = None
+    detail: str = ""  # how far it came, and the error
+    given_name: str | None = None  # on the command line
+    sweep: Path | None = None  # the multirun folder that it is a job of
 
 
 def find_runs(arguments: Sequence[str]) -> list[Run]:
     """Find the runs of the command line: `[NAME=]PATH`, a path being a run folder, any folder above some, or a log.
 
+    A run whose log cannot be read is one of them, unless none has a log that can.
+
     Raises:
-        OptionError: there is no such path, or no run is at or below it.
+        OptionError: there is no such path, no run is at or below it, or no log can be read.
     """
     runs: dict[Path, Run] = {}
     for argument in arguments:
         name, path = _split(argument)
         for run in _runs_at(path):
             runs.setdefault(run.path.resolve(), replace(run, given_name=name))
+    troubles = [run.log.trouble for run in runs.values() if run.log.trouble is not None]
+    if len(troubles) == len(runs):
+        raise troubles[0]
     return list(runs.values())
 
 
 def no_logs(arguments: Sequence[str]) -> list[Path]:
-    """Return the `.jsonl` files of folders of logs that are no logs, and of which no run was made."""
+    """Return the `.jsonl` files below folders that are no logs, and of which no run was made."""
     folders = [path for _, path in map(_split, arguments) if path.is_dir()]
-    plain = [folder for folder in folders if not is_run_folder(folder) and not run_folders(folder)]
-    return [file for folder in plain for file in sorted(folder.rglob("*.jsonl")) if not is_log(file)]
+    return [file for folder in folders for file in _outside(folder, run_folders(folder)) if not is_log(file)]
 
 
 def _split(argument: str) -> tuple[str | None, Path]:
@@ -85,33 +81,50 @@ def _split(argument: str) -> tuple[str | None, Path]:
 
 
 def _runs_at(path: Path) -> list[Run]:
-    if path.is_file():
+    if not path.is_dir():
         return [run_of_log(path)]
     if is_run_folder(path):
         return [_with_status(_run_in(path))]
-    if folders := run_folders(path):
-        return _jobs(path, folders)
-    if logs := [log for log in sorted(path.rglob("*.jsonl")) if is_log(log)]:
-        return [run_of_log(log) for log in logs]
+    folders = run_folders(path)
+    if runs := _jobs(path, folders) + [run_of_log(log) for log in _outside(path, folders) if is_log(log)]:
+        return runs
     fix = "give a folder that Hydra made (outputs/..., multirun/...) or the logger's .jsonl file"
     raise OptionError("RUN", "must hold a run: a .hydra folder or a log of verl's file logger", str(path), fix)
+
+
+def _outside(folder: Path, runs: Sequence[Path]) -> list[Path]:
+    """Return the `.jsonl` files below a folder that are in none of the run folders below it."""
+    return [file for file in sorted(folder.rglob("*.jsonl")) if set(runs).isdisjoint(file.parents)]
 
 
 def run_of_log(log: Path) -> Run:
     """Return the run of a log, with the options of the run folder that it is in, if it is in one."""
     folder = log.parent.parent
-    job = read_job(folder) if is_run_folder(folder) else Job()
-    return _with_status(Run(log, read_log(log), job))
+    return _with_status(Run(log, _log_at(log), read_job(folder) if is_run_folder(folder) else Job()))
 
 
 def _run_in(folder: Path) -> Run:
     job = read_job(folder)
-    log = folder / f"{job.config.get('trainer.project_name')}" / f"{job.config.get('trainer.experiment_name')}.jsonl"
-    logs = [log] if log.is_file() else [other for other in sorted(folder.rglob("*.jsonl")) if is_log(other)]
-    if len(logs) > 1:
+    named = folder / f"{job.config.get('trainer.project_name')}" / f"{job.config.get('trainer.experiment_name')}.jsonl"
+    logs = [file for file in sorted(folder.rglob("*.jsonl")) if file == named or is_log(file)]
+    if not logs:
+        return Run(folder, Log(folder), job)
+    if len(logs) > 1 and named not in logs:
+        reason = f"it holds {len(logs)}, and its options name none of them"
         fix = f"give one of them: {', '.join(map(str, logs))}"
-        raise OptionError("RUN", "must hold one log of verl's file logger", str(folder), fix)
-    return Run(folder, read_log(logs[0]) if logs else Log(folder, ()), job)
+        return Run(folder, Log(folder, trouble=LogError(folder, reason, "hold one", fix)), job)
+    log = _log_at(named if named in logs else logs[0])
+    if others := [other for other in logs if other != log.path]:
+        more = f"has other logs in its folder, which are left out: {some(others, 3)}"
+        log = replace(log, remarks=(*log.remarks, more))
+    return Run(folder, log, job)
+
+
+def _log_at(path: Path) -> Log:
+    try:
+        return read_log(path)
+    except LogError as error:
+        return Log(path, trouble=error)
 
 
 def _jobs(above: Path, folders: Iterable[Path]) -> list[Run]:
@@ -119,58 +132,51 @@ def _jobs(above: Path, folders: Iterable[Path]) -> list[Run]:
     runs = [replace(_run_in(folder), sweep=_sweep_of(folder, above)) for folder in folders]
     latest: dict[Path | None, int] = {}
     for run in runs:
-        latest[run.sweep] = max(latest.get(run.sweep, -1), _number(run))
+        latest[run.sweep] = max(latest.get(run.sweep, -1), run.job.number)
     return [
-        _with_status(run, over=run.sweep is not None and run.job.one_by_one and _number(run) < latest[run.sweep])
+        _with_status(run, over=run.sweep is not None and run.job.one_by_one and run.job.number < latest[run.sweep])
         for run in runs
     ]
 
 
-def _number(run: Run) -> int:
-    return -1 if run.job.number is None else run.job.number
-
-
 def _sweep_of(folder: Path, above: Path) -> Path | None:
-    for parent in folder.parents:
-        if (parent / "multirun.yaml").is_file():
-            return parent
-        if parent == above:
-            break
-    return None
+    inside = takewhile(lambda parent: parent != above.parent, folder.parents)
+    return next((parent for parent in inside if (parent / "multirun.yaml").is_file()), None)
 
 
 def _with_status(run: Run, over: bool = False) -> Run:
     """Say how far a run came; `over`: a later job of its multirun has begun, so it has ended."""
-    steps = run.log.training[-1].step if run.log.training else 0
+    steps = int(run.log.training[-1]) if len(run.log.training) else 0
     asked = run.job.whole_number("trainer.total_training_steps")
     reached = f"{steps} of {asked} steps" if asked else f"{steps} step{'s' * (steps != 1)}"
     if asked and (steps >= asked or _allocation_ended(run, asked)):
         return replace(run, status=FINISHED, detail=reached)
-    if not run.log.records:
-        reached = "no steps logged"
+    if not len(run.log.steps):
+        reached = run.log.trouble.clause if run.log.trouble else "no steps logged"
     error = last_traceback(run.path) if run.path.is_dir() else None
     if error is not None or over:
         error = error or last_error_record(run.path) or "its job log says no error"
         return replace(run, status=FAILED, detail=f"{reached}: {error}")
-    if asked or not run.log.records:
-        return replace(run, status=INCOMPLETE, detail=f"{reached}: running or stopped, last written {_written(run)}")
+    if run.log.trouble is not None:
+        return replace(run, status=UNREADABLE, detail=reached)
+    if asked or not len(run.log.steps):
+        # a run that was refused before it started leaves its folder, and says so nowhere in it
+        stage = "starting, or refused before it started" if run.log.path.is_dir() else "running or stopped"
+        written = time.strftime("%Y-%m-%d %H:%M", time.localtime(run.log.path.stat().st_mtime))
+        return replace(run, status=INCOMPLETE, detail=f"{reached}: {stage}, last written {written}")
     return replace(run, detail=reached)
-
-
-def _written(run: Run) -> str:
-    return time.strftime("%Y-%m-%d %H:%M", time.localtime(run.log.path.stat().st_mtime))
 
 
 def _allocation_ended(run: Run, asked: int) -> bool:
     """Whether an allocator ended the run before its last step, as it may: its budget or its rounds are used up."""
-    if not run.log.training:
+    if not len(run.log.training):
         return False
-    values = run.log.training[-1].values
+    last = run.log.steps == run.log.training[-1]
+    left, ended = (run.log.column(name)[last].item() for name in ("cero/budget_left", "cero/round"))
     rounds = run.job.whole_number("pods_cero.allocator.rounds")
     if rounds is None and run.job.config.get("pods_cero.allocator.schedule") == "round":
         rounds = asked
-    spent = values.get("cero/budget_left", 1.0) <= 0
-    return spent or (rounds is not None and values.get("cero/round", 0.0) >= rounds)
+    return left <= 0 or (rounds is not None and ended >= rounds)  # NaN, where it is not logged, is neither
 
 
 SEED_IN_NAME = re.compile(r"(?:[-_./ ]|(?<![A-Za-z0-9]))seed[-_=]?(\d+)", re.IGNORECASE)

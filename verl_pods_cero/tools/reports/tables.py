@@ -9,11 +9,10 @@ from pathlib import Path
 
 import numpy as np
 
+from verl_pods_cero.core.arrays import Floats
 from verl_pods_cero.tools.reports.accuracy import Curve
-from verl_pods_cero.tools.reports.equal_amounts import EqualAmounts
+from verl_pods_cero.tools.reports.comparisons import EqualAmounts, Milestone, Ratio
 from verl_pods_cero.tools.reports.groups import Group, own_overrides
-from verl_pods_cero.tools.reports.log_files import Floats
-from verl_pods_cero.tools.reports.milestones import Milestone, Ratio
 from verl_pods_cero.tools.reports.quantities import AXES
 from verl_pods_cero.tools.reports.results import Result
 from verl_pods_cero.tools.reports.spread import half_width
@@ -30,22 +29,19 @@ class Table:
     rows: tuple[tuple[str, ...], ...]
 
 
-def accuracy(value: float) -> str:
-    """Write an accuracy.
+Writer = Callable[[float], str]
 
-    >>> accuracy(0.96875), accuracy(float("nan"))
-    ('0.969', '–')
+
+def number(form: str) -> Writer:
+    """Return what writes finite numbers in a form.
+
+    >>> accuracy(0.96875), count(30720.0), accuracy(float("nan"))
+    ('0.969', '30,720', '–')
     """
-    return f"{value:.3f}" if math.isfinite(value) else NOTHING
+    return lambda value: format(value, form) if math.isfinite(value) else NOTHING
 
 
-def count(value: float) -> str:
-    """Write a number of rollouts or tokens.
-
-    >>> count(30720.0), count(float("nan"))
-    ('30,720', '–')
-    """
-    return f"{value:,.0f}" if math.isfinite(value) else NOTHING
+accuracy, count, _signed = number(".3f"), number(",.0f"), number("+.3f")
 
 
 def duration(seconds: float, like: float | None = None) -> str:
@@ -62,8 +58,6 @@ def duration(seconds: float, like: float | None = None) -> str:
     return f"{seconds / 60:.1f} min" if scale < 3600 else f"{seconds / 3600:.2f} h"
 
 
-Writer = Callable[[float], str]
-
 _RESULTS: Mapping[str, tuple[str, Writer]] = {
     "first": ("first", accuracy),
     "best": ("best", accuracy),
@@ -72,19 +66,14 @@ _RESULTS: Mapping[str, tuple[str, Writer]] = {
     "updated": ("rollouts updated on", count),
     "wall_s": ("time", duration),
 }
-_AMOUNTS: Mapping[str, Writer] = {
-    "step": count,
-    "training_s": duration,
-    "wall_s": duration,
-    "rollouts": count,
-    "tokens": count,
-}
+_RESULT_HEADER = tuple(label for label, _ in _RESULTS.values())
+_AMOUNTS: Mapping[str, Writer] = {axis: duration if axis.endswith("_s") else count for axis in AXES}
 
 
 def run_table(found: Sequence[Result]) -> Table:
     """Return a row a run."""
     rows = ((one.group, one.seed or NOTHING, _status(one), *_cells(one)) for one in found)
-    return Table("A row a run", ("group", "seed", "status", *_result_header()), tuple(rows))
+    return Table("A row a run", ("group", "seed", "status", *_RESULT_HEADER), tuple(rows))
 
 
 def sweep_table(sweep: Path, found: Sequence[Result]) -> Table:
@@ -94,15 +83,14 @@ def sweep_table(sweep: Path, found: Sequence[Result]) -> Table:
         (one.run.path.name, own or NOTHING, _status(one), *_cells(one))
         for one, own in zip(found, overrides, strict=True)
     )
-    return Table(f"Jobs of {sweep}", ("job", "overrides", "status", *_result_header()), tuple(rows))
+    return Table(f"Jobs of {sweep}", ("job", "overrides", "status", *_RESULT_HEADER), tuple(rows))
 
 
 def group_table(groups: Sequence[Group], found: Sequence[Result], curves: Mapping[str, Curve]) -> Table:
     """Return a row a group: means over seeds with their 95 % confidence interval."""
-    header = ("group", "seeds", *_result_header())
     rows = []
     for group in groups:
-        drawn = [one for one in found if any(one.run is run for run in group.drawn)]
+        drawn = [one for one in found if one.run in group.drawn]
         if not drawn:
             continue
         cells = {name: _mean([getattr(one, name) for one in drawn], write) for name, (_, write) in _RESULTS.items()}
@@ -112,7 +100,8 @@ def group_table(groups: Sequence[Group], found: Sequence[Result], curves: Mappin
             for name, column in (("first", 0), ("best", int(curve.mean.argmax())), ("last", -1)):
                 cells[name] = _mean(list(curve.values[:, column]), accuracy)
         rows.append((group.name, str(len(drawn)), *cells.values()))
-    return Table("Means over seeds, ± half of the 95 % confidence interval", header, tuple(rows))
+    caption = "Means over seeds, ± half of the 95 % confidence interval"
+    return Table(caption, ("group", "seeds", *_RESULT_HEADER), tuple(rows))
 
 
 def milestone_table(found: Sequence[Milestone], baseline: str, goal: float) -> Table:
@@ -122,55 +111,41 @@ def milestone_table(found: Sequence[Milestone], baseline: str, goal: float) -> T
         amounts = (write(one.spent.get(axis, float("nan"))) for axis, write in _AMOUNTS.items())
         name = _marked(one.group, baseline)
         rows.append((name, accuracy(one.best), *(amounts if one.spent else ["not reached"] * len(_AMOUNTS))))
-    header = ("group", "best", *(AXES[axis] for axis in _AMOUNTS))
-    return Table(f"Spent at the first validation of at least {accuracy(goal)}", header, tuple(rows))
+    caption = f"Spent at the first validation of at least {accuracy(goal)}"
+    return Table(caption, ("group", "best", *AXES.values()), tuple(rows))
 
 
 def ratio_table(found: Sequence[Milestone], baseline: str) -> Table:
     """Return a row a group: how many times less than the baseline it had spent."""
-    rows = []
-    for one in found:
-        if one.group != baseline:
-            ratios = (_ratio(one.ratios[axis]) if axis in one.ratios else NOTHING for axis in _AMOUNTS)
-            rows.append((one.group, *ratios))
-    header = ("group", *(AXES[axis] for axis in _AMOUNTS))
+    rows = (
+        (one.group, *(_ratio(one.ratios[axis]) if axis in one.ratios else NOTHING for axis in AXES))
+        for one in found
+        if one.group != baseline
+    )
     caption = f"What {baseline} had spent over what the group had: above 1 the group took less"
-    return Table(caption, header, tuple(rows))
+    return Table(caption, ("group", *AXES.values()), tuple(rows))
 
 
 def equal_amounts_table(found: EqualAmounts, baseline: str) -> Table:
     """Return a row a group: its accuracy at amounts that are the same for all, and how much above the baseline's."""
     write = _AMOUNTS[found.axis]
-    header = ["group"]
-    for amount in found.amounts:
-        header += [f"at {write(amount)}", f"minus {baseline}"]
+    header = ("group", *(cell for amount in found.amounts for cell in (f"at {write(amount)}", f"minus {baseline}")))
     rows = []
     for name, values in found.accuracy.items():
         gains = found.gain.get(name)
         seeds = max(len(values), len(found.accuracy[baseline]))
         cells = []
         for column in range(len(found.amounts)):
-            cells.append(_mean(values[:, column], accuracy))
-            cells.append(NOTHING if gains is None else _gain(gains[:, column], seeds))
+            cells += [
+                _mean(values[:, column], accuracy),
+                NOTHING if gains is None else _gain(gains[:, column], seeds),
+            ]
         rows.append((_marked(name, baseline), *cells))
-    return Table(f"Accuracy at the same {AXES[found.axis]}", tuple(header), tuple(rows))
+    return Table(f"Accuracy at the same {AXES[found.axis]}", header, tuple(rows))
 
 
 def _marked(name: str, baseline: str) -> str:
     return f"{name} (baseline)" if name == baseline else name
-
-
-def _signed(value: float) -> str:
-    """Write a difference of accuracies.
-
-    >>> _signed(0.125), _signed(-0.125), _signed(float("nan"))
-    ('+0.125', '-0.125', '–')
-    """
-    return f"{value:+.3f}" if math.isfinite(value) else NOTHING
-
-
-def _result_header() -> tuple[str, ...]:
-    return tuple(label for label, _ in _RESULTS.values())
 
 
 def _cells(one: Result) -> tuple[str, ...]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
+
 from verl_pods_cero.tools.reports.log_files import Log
 from verl_pods_cero.tools.reports.quantities import STEP_SECONDS
 
@@ -30,23 +32,20 @@ def time_shares(log: Log) -> dict[str, float]:
     Only steps that logged `timing_s/step` count. Validation is outside of steps.
 
     >>> from pathlib import Path
-    >>> from verl_pods_cero.tools.reports.log_files import Record
-    >>> step = Record(1, {"timing_s/step": 4.0, "timing_s/gen": 2.5, "timing_s/ref": 0.5, "timing_s/testing": 9.0})
-    >>> time_shares(Log(Path("run.jsonl"), (step,)))
+    >>> step = {"timing_s/step": 4.0, "timing_s/gen": 2.5, "timing_s/ref": 0.5, "timing_s/testing": 9.0}
+    >>> time_shares(Log.of(Path("run.jsonl"), [(1, step)]))
     {'generation': 2.5, 'log-probabilities': 0.5, 'other': 1.0}
     """
-    steps = [record.values for record in log.records if STEP_SECONDS in record.values]
-    seconds = {
-        part: sum(values.get(name, 0.0) for values in steps for name in names)
-        for part, names in PARTS.items()
-        if any(name in values for values in steps for name in names)
-    }
-    if steps:
-        seconds[OTHER] = max(sum(values[STEP_SECONDS] for values in steps) - sum(seconds.values()), 0.0)
+    step_s = log.column(STEP_SECONDS)
+    timed = np.isfinite(step_s)
+    columns = {part: np.array([log.column(name)[timed] for name in names]) for part, names in PARTS.items()}
+    seconds = {part: float(np.nansum(values)) for part, values in columns.items() if np.isfinite(values).any()}
+    if timed.any():
+        seconds[OTHER] = max(float(step_s[timed].sum()) - sum(seconds.values()), 0.0)
     return seconds
 
 
 def seconds_a_step(log: Log) -> dict[str, float]:
     """Return `time_shares` by step."""
-    steps = sum(STEP_SECONDS in record.values for record in log.records)
+    steps = len(log.series(STEP_SECONDS)[0])
     return {part: seconds / steps for part, seconds in time_shares(log).items()}

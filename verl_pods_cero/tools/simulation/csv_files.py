@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from verl_pods_cero.tools.simulation.filters import FILTER_MEASURES
-from verl_pods_cero.tools.simulation.measures import CALIBRATION_BINS, DIFFICULTY, MEASURES, Result
+from verl_pods_cero.tools.simulation.measures import CALIBRATION_BINS, DIFFICULTY, MEASURES, Binned, Result
 from verl_pods_cero.tools.simulation.summary import Spread, Summary, curve
 
 SPREAD = ("mean", "standard_deviation", "lowest", "highest", "seeds")
@@ -87,16 +87,7 @@ def _over_rollouts(summary: Summary, budget: int) -> Iterator[Row]:
 
 def per_prompt(results: Sequence[Result]) -> list[Spread]:
     """Rollouts of a prompt by class of difficulty, over the seeds in which the class has prompts."""
-    table = [
-        np.divide(
-            one.difficulty.sums["rollouts"],
-            one.difficulty.counts,
-            out=np.full(len(DIFFICULTY) - 1, np.nan),
-            where=one.difficulty.counts > 0,
-        )
-        for one in results
-    ]
-    columns = np.array(table).T
+    columns = np.array([one.difficulty.mean("rollouts") for one in results]).T
     return [Spread.of(column[~np.isnan(column)] if not np.isnan(column).all() else [np.nan]) for column in columns]
 
 
@@ -110,17 +101,8 @@ def _exposure(summary: Summary) -> Iterator[Row]:
 
 def pooled_calibration(results: Sequence[Result]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Mean predicted and observed pass rate by bin over the groups of all seeds, NaN without any; and the groups."""
-    groups = np.sum([one.calibration.counts for one in results], axis=0)
-    predicted, observed = (
-        np.divide(
-            np.sum([one.calibration.sums[name] for one in results], axis=0),
-            groups,
-            out=np.full(CALIBRATION_BINS, np.nan),
-            where=groups > 0,
-        )
-        for name in ("predicted", "observed")
-    )
-    return predicted, observed, groups
+    pooled = Binned.pooled([one.calibration for one in results])
+    return pooled.mean("predicted"), pooled.mean("observed"), pooled.counts
 
 
 def _calibration(summary: Summary) -> Iterator[Row]:

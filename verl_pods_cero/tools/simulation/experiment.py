@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from verl_pods_cero.core.utility import utility
-from verl_pods_cero.errors import OptionError, PluginError
+from verl_pods_cero.errors import PluginError
 from verl_pods_cero.tools.simulation.filters import RULES
 from verl_pods_cero.tools.simulation.logs import write_log
 from verl_pods_cero.tools.simulation.measures import Result, choices, judge
@@ -51,15 +51,7 @@ class Experiment:
         """
         world = self.world(0)
         for player in self.players:
-            settings = settings_for(player, self.sizes, 0)
-            try:
-                create(player, settings, world)
-            except OptionError:
-                raise
-            except Exception as error:
-                rule = f"must name a class that is built from settings and follows the protocol ({error})"
-                fix = "see verl_pods_cero.core.allocators.Allocator"
-                raise OptionError("name", rule, player.allocator, fix) from error
+            create(player, settings_for(player, self.sizes, 0), world)
 
 
 class RunError(PluginError):

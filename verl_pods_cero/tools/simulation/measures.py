@@ -9,6 +9,7 @@ import numpy as np
 
 from verl_pods_cero.core.allocators import Allocator
 from verl_pods_cero.core.arrays import Floats, Ints
+from verl_pods_cero.core.budget import spread
 from verl_pods_cero.core.settings import AllocatorSettings
 from verl_pods_cero.core.utility import utility
 from verl_pods_cero.tools.simulation.filters import Filtered, filter_groups, filter_measures
@@ -48,6 +49,21 @@ class Binned:
 
     counts: Floats
     sums: dict[str, Floats]
+
+    @classmethod
+    def pooled(cls, several: Sequence[Binned]) -> Binned:
+        """Add up the bins of several runs."""
+        sums = {name: np.sum([one.sums[name] for one in several], axis=0) for name in several[0].sums}
+        return cls(np.sum([one.counts for one in several], axis=0), sums)
+
+    def mean(self, name: str) -> Floats:
+        """Mean by bin, NaN without members."""
+        return ratio(self.sums[name], self.counts)
+
+
+def ratio(part: Floats, whole: Floats) -> Floats:
+    """Divide, NaN where the whole is 0."""
+    return np.asarray(np.divide(part, whole, out=np.full(np.shape(whole), np.nan), where=whole > 0))
 
 
 @dataclass(frozen=True)
@@ -103,7 +119,8 @@ def judge(
             "empty_rounds": allocator.metrics().get("empty_rounds", np.nan),
             **_mixed(groups),
             **_utility(played.settings, had, means[1], best),
-            **_exposures(had),
+            "coverage": float((had > 0).mean()),
+            **spread("exposures", had),
             **_calibration(groups),
         },
         spent=np.cumsum(played.per_step(groups.rollouts)),
@@ -141,12 +158,6 @@ def _mixed(groups: Groups) -> dict[str, float]:
 def _utility(settings: AllocatorSettings, had: Floats, q: Floats, best: float) -> dict[str, float]:
     reached = float(utility(had / settings.unit, curvature(settings, q)).sum())
     return {"utility": reached, "utility_share": reached / best if best else np.nan}
-
-
-def _exposures(had: Floats) -> dict[str, float]:
-    low, middle, high = np.quantile(had, [0.1, 0.5, 0.9])
-    deciles = {"exposures_p10": float(low), "exposures_p50": float(middle), "exposures_p90": float(high)}
-    return {"coverage": float((had > 0).mean()), **deciles}
 
 
 def _calibration(groups: Groups) -> dict[str, float]:

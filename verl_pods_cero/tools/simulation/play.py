@@ -78,20 +78,20 @@ def play(allocator: Allocator, settings: AllocatorSettings, world: World, seed: 
     Raises:
         ValueError: the allocator serves a prompt twice in a step.
     """
-    planner = Steps(allocator, settings)
+    run = Steps(allocator, settings)
     seen = np.zeros(world.num_prompts, dtype=np.int64)
     parts: list[Groups] = []
     metrics: list[dict[str, float]] = []
     most = most_steps(settings) if limit is None else min(limit, most_steps(settings))
     while len(metrics) < most:
-        planner.prepare()
-        if planner.exhausted:
+        run.prepare()
+        if run.exhausted:
             break
-        progress = planner.rollouts_taken / settings.budget
-        step = planner.take()
+        progress = run.rollouts_taken / settings.budget
+        step = run.take()
         groups = _sampled(step, len(metrics), world, progress, seed, seen, _predictions(allocator, step))
         seen[step.indices] += step.rollouts
-        planner.observe(step.indices, groups.wins, groups.rollouts - groups.wins)
+        run.observe(step.indices, groups.wins, groups.rollouts - groups.wins)
         parts.append(groups)
         metrics.append({**allocator.metrics(), "prompts": float(len(step)), "rollouts": float(step.total)})
     return Play(settings, _joined(parts), metrics)

@@ -12,6 +12,7 @@ from pathlib import Path
 import verl_pods_cero
 from verl_pods_cero.core.pods import keep_count
 from verl_pods_cero.errors import OptionError
+from verl_pods_cero.tools.command_line import refuse_to_overwrite
 from verl_pods_cero.tools.reports.terminal import wide_console
 from verl_pods_cero.tools.simulation import csv_files, figures, terminal
 from verl_pods_cero.tools.simulation.command import DEFAULTS, PROMPTS, SMOOTHING, world_name
@@ -37,9 +38,13 @@ def simulate(args: argparse.Namespace) -> None:
     started = time.perf_counter()
     kind = world_name(args)
     output: Path = args.out or Path(f"simulation-{kind}")
-    _check_output(output, overwrite=args.overwrite)
-    for option in ("seeds", "steps", "batch", "n", "prompts", "target", "jobs"):
-        _check_whole(args, option, least=2 if option == "n" else 1)
+    if output.exists() and not (output / RECORD).is_file():
+        raise OptionError("--out", "must be new, or a folder that this command wrote", str(output), "name another one")
+    refuse_to_overwrite(output, "--out", overwrite=args.overwrite)
+    for name in ("seeds", "steps", "batch", "n", "prompts", "target", "jobs"):
+        value, least = getattr(args, name), 2 if name == "n" else 1
+        if value is not None and value < least:
+            raise OptionError(f"--{name}", f"must be at least {least}", value, f"use {least} or more")
     recording = _recording(args)
     experiment = _experiment(args, kind, recording)
     experiment.check()
@@ -111,21 +116,6 @@ def _keeps(text: str | None, n: int) -> tuple[int, ...]:
             raise OptionError("--keep", "must be whole numbers with commas, or none", text, f"use {max(2, n // 2)}")
         keeps.append(keep_count(n, keep=int(part)))
     return tuple(dict.fromkeys(keeps))
-
-
-def _check_whole(args: argparse.Namespace, option: str, least: int) -> None:
-    value = getattr(args, option)
-    if value is not None and value < least:
-        raise OptionError(f"--{option}", f"must be at least {least}", value, f"use {least} or more")
-
-
-def _check_output(output: Path, *, overwrite: bool) -> None:
-    if not output.exists():
-        return
-    if not (output / RECORD).is_file():
-        raise OptionError("--out", "must be new, or a folder that this command wrote", str(output), "name another one")
-    if not overwrite:
-        raise OptionError("--out", "must not exist yet", str(output), "add --overwrite to replace it")
 
 
 def _played(experiment: Experiment, folder: Path, jobs: int) -> list[Result]:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from verl_pods_cero.core.arrays import Floats
-from verl_pods_cero.tools.simulation.measures import Result, rollouts_to
+from verl_pods_cero.tools.simulation.measures import Result, ratio, rollouts_to
 
 REFERENCES = ("uniform", "random_matched")
 
@@ -110,8 +110,7 @@ def curve(results: Sequence[Result], edges: Floats) -> tuple[Floats, Floats]:
             np.where(last >= 0, values[np.maximum(last, 0)], 0.0) if len(values) else np.zeros(len(edges))
             for values in (result.groups, result.mixed)
         )
-        sampled = np.diff(groups)
-        ratios.append(np.divide(np.diff(mixed), sampled, out=np.full(len(sampled), np.nan), where=sampled > 0))
+        ratios.append(ratio(np.diff(mixed), np.diff(groups)))
         end = result.spent[-1] if len(result.spent) else 0.0
         counts.append(np.where(edges[:-1] < end, mixed[1:], np.nan))
     return np.array(ratios), np.array(counts)

@@ -3,14 +3,30 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from verl_pods_cero.tools.simulation.filters import FILTER_MEASURES
 from verl_pods_cero.tools.simulation.summary import Spread, Summary
 
 if TYPE_CHECKING:
     from rich.table import Table
 
 _SHOWN = ("uniform", "cero")
+
+# Heading, measure, and how `_number` writes it: before and after the differences between allocators.
+_BEFORE: tuple[tuple[Any, ...], ...] = (
+    ("rollouts", "rollouts", 0),
+    ("effective prompts", "effective_prompt_ratio", 1, 100.0, "%"),
+)
+_AFTER: tuple[tuple[Any, ...], ...] = (
+    ("mixed / 1000 rollouts", "mixed_per_1000", 1),
+    ("rollouts in mixed groups", "effective_rollout_ratio", 1, 100.0, "%"),
+    ("utility / best", "utility_share", 1, 100.0, "%"),
+    ("coverage", "coverage", 1, 100.0, "%"),
+    ("|predicted - true|", "calibration_true_mae", 3),
+)
 
 
 def allocator_table(summary: Summary) -> Table:
@@ -21,37 +37,19 @@ def allocator_table(summary: Summary) -> Table:
     title = f"Allocators: mean and standard deviation over {seeds} seeds" if seeds > 1 else "Allocators, one seed"
     table = Table(title=title, title_justify="left", caption_justify="left", caption=_legend(summary))
     table.add_column("allocator", no_wrap=True)
-    for heading in (
-        "rollouts",
-        "effective prompts",
-        *(f"less {reference}, points" for reference in summary.references),
-        "mixed / 1000 rollouts",
-        "rollouts in mixed groups",
-        "utility / best",
-        "coverage",
-        "|predicted - true|",
-        f"rollouts to {summary.target} mixed",
-    ):
+    last = (f"rollouts to {summary.target} mixed", "rollouts_to_target", 0)
+    less = [f"less {reference}, points" for reference in summary.references]
+    for heading in (*(each[0] for each in _BEFORE), *less, *(each[0] for each in (*_AFTER, last))):
         table.add_column(heading, justify="right")
     for player in summary.results:
-        differences = [
-            _number(Spread.of(summary.differences(player, reference, "effective_prompt_ratio")), 1, 100.0, sign="+")
-            if reference != player
-            else ""
-            for reference in summary.references
-        ]
-        table.add_row(
-            player,
-            _number(summary.spread(player, "rollouts"), 0),
-            _number(summary.spread(player, "effective_prompt_ratio"), 1, 100.0, "%"),
-            *differences,
-            _number(summary.spread(player, "mixed_per_1000"), 1),
-            _number(summary.spread(player, "effective_rollout_ratio"), 1, 100.0, "%"),
-            _number(summary.spread(player, "utility_share"), 1, 100.0, "%"),
-            _number(summary.spread(player, "coverage"), 1, 100.0, "%"),
-            _number(summary.spread(player, "calibration_true_mae"), 3),
-            _number(summary.spread(player, "rollouts_to_target"), 0),
+        before, after = (
+            [_number(summary.spread(player, measure), *form) for _, measure, *form in columns]
+            for columns in (_BEFORE, (*_AFTER, last))
         )
+        pairs = (summary.differences(player, reference, "effective_prompt_ratio") for reference in summary.references)
+        compared = [_number(Spread.of(each), 1, 100.0, sign="+") for each in pairs]
+        compared = ["" if name == player else cell for name, cell in zip(summary.references, compared, strict=True)]
+        table.add_row(player, *before, *compared, *after)
     return table
 
 
@@ -69,20 +67,12 @@ def filter_table(summary: Summary) -> Table | None:
         table.add_column(heading, justify="right")
     for player in shown:
         results = summary.results[player]
-        for rule, keep in results[0].filters:
-            spreads = {
-                name: Spread.of([one.filters[rule, keep][name] for one in results])
-                for name in results[0].filters[rule, keep]
-            }
-            table.add_row(
-                player,
-                rule,
-                str(keep),
-                f"{spreads['variance_generated'].mean:.3f}",
-                f"{spreads['variance_kept'].mean:.3f}",
-                f"{100 * spreads['mixed_kept'].mean:.1f} %",
-                f"{100 * spreads['updates_saved'].mean:.1f} %",
+        for key in results[0].filters:
+            generated, kept, mixed, saved = (
+                float(np.mean([one.filters[key][name] for one in results])) for name in FILTER_MEASURES
             )
+            numbers = (f"{generated:.3f}", f"{kept:.3f}", f"{100 * mixed:.1f} %", f"{100 * saved:.1f} %")
+            table.add_row(player, *map(str, key), *numbers)
     return table
 
 

@@ -10,39 +10,24 @@ from verl_pods_cero.tools.reports.groups import Group
 
 
 def choose_baseline(groups: Sequence[Group], lines: Mapping[str, Curve], name: str | None) -> Group | None:
-    """Return the group named, or the one that says most to compare with.
+    """Return the group of `--baseline`, or the one that says most to compare with; None if no group has records.
 
-    Args:
-        groups: in the order of the report.
-        lines: the curves of those that have one.
-        name: of `--baseline`.
-
-    Returns:
-        The first with a validation and without PODS and CERO; else the first with a validation; else, of those with
-        records, the first without PODS and CERO, or the first. None if no group has records.
+    That is the first with a validation (a curve among `lines`) and without PODS and CERO; else the first with a
+    validation; else the first without PODS and CERO; else the first.
 
     Raises:
         OptionError: no group has that name, or it has no records.
     """
-    drawn = [group for group in groups if group.drawn]
+    drawn = {group.name: group for group in groups if group.drawn}
     if name is None:
-        return min(drawn, key=lambda group: (group.name not in lines, not group.is_plain), default=None)
-    for group in drawn:
-        if group.name == name:
-            return group
-    raise OptionError(
-        "--baseline", "must be the name of a group with a log", name, nearest(name, [g.name for g in drawn])
-    )
+        return min(drawn.values(), key=lambda group: (group.name not in lines, not group.is_plain), default=None)
+    if name not in drawn:
+        raise OptionError("--baseline", "must be the name of a group with a log", name, nearest(name, drawn))
+    return drawn[name]
 
 
 def describe_baseline(baseline: Group | None, lines: Mapping[str, Curve], *, chosen: bool) -> list[str]:
-    """Say which group the baseline is, and how it came to be.
-
-    Args:
-        baseline: what `choose_baseline` returned.
-        lines: the curves of the groups that have one.
-        chosen: it was named on the command line.
-    """
+    """Say which group the baseline is, and how it came to be; `chosen` if it was named on the command line."""
     if baseline is None:
         return ["No run has logged a step yet."]
     if not lines:

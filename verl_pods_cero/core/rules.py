@@ -1,13 +1,70 @@
-"""The two ends of groups: the lowest and the highest values, in the order (value, position)."""
+"""The rules of PODS: which m rollouts of a group are kept (arXiv 2504.13818, section 3)."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import NamedTuple
+
 import numpy as np
+from numpy.random import Generator
 
 from verl_pods_cero.core.arrays import Floats, Ints, Mask
+from verl_pods_cero.errors import OptionError
 
 
-def ends(values: Floats, mask: Mask, keep: int) -> tuple[Floats, Floats]:
+class Selection(NamedTuple):
+    """The choice: kept (B, n) bool; top (B,), k, taken from the high end (0: group kept whole, or a rule without ends).
+
+    >>> RULES["max_variance"](np.array([[0.0, 1.0, 0.0, 1.0]]), np.ones((1, 4), bool), 2, None).top.tolist()
+    [1]
+    """
+
+    kept: Mask
+    top: Ints
+
+
+def _max_variance(rewards: Floats, mask: Mask, keep: int, _rng: Generator | None) -> Selection:
+    """Keep the k highest and the m - k lowest, k the smallest that maximises the variance.
+
+    A gain that rounding could have made is none (see `_best_top`): rewards that differ in their last few digits, or by
+    about 1 at an offset of 1e15, count as equal, and the m lowest are kept.
+    """
+    low, high = _ends(rewards, mask, keep)
+    top = _best_top(low, high)
+    return Selection(_take(rewards, low, high, keep - top, top), top)
+
+
+def _max_reward(rewards: Floats, mask: Mask, keep: int, _rng: Generator | None) -> Selection:
+    """Keep the m highest: k = m."""
+    top = np.full(len(rewards), keep)
+    return Selection(_take(rewards, *_ends(rewards, mask, keep), keep - top, top), top)
+
+
+def _random(rewards: Floats, mask: Mask, keep: int, rng: Generator | None) -> Mask:
+    """Keep the rollouts with the m highest of n uniform draws: every subset is as likely."""
+    if not isinstance(rng, Generator):
+        raise OptionError("rule", "'random' needs a generator", rng, "pass rng=numpy.random.default_rng(seed)")
+    return _max_reward(np.where(mask, rng.random(rewards.shape), np.nan), mask, keep, None).kept
+
+
+def _percentile(rewards: Floats, mask: Mask, keep: int, _rng: Generator | None) -> Mask:
+    """Keep the ranks round((j + 0.5) / m * n - 0.5), j = 0..m-1, n the group's own size, halves to the even rank."""
+    sizes = np.count_nonzero(mask, axis=1)[:, None]
+    # In integers: ((2 j + 1) n - m) / (2 m). n > m: ranks are more than one apart before rounding, and distinct after.
+    ranks, rest = np.divmod((2 * np.arange(keep) + 1) * sizes - keep, 2 * keep)
+    ranks += (rest > keep) | ((rest == keep) & (ranks % 2 == 1))
+    order = np.argsort(rewards, axis=1, kind="stable")
+    kept = np.zeros_like(mask)
+    np.put_along_axis(kept, np.take_along_axis(order, ranks, axis=1), True, axis=1)
+    return kept
+
+
+RULES: dict[str, Callable[[Floats, Mask, int, Generator | None], Mask | Selection]] = {
+    function.__name__[1:]: function for function in (_max_variance, _max_reward, _random, _percentile)
+}
+
+
+def _ends(values: Floats, mask: Mask, keep: int) -> tuple[Floats, Floats]:
     """Return the m + 1 lowest of each group, rising, and the m + 1 highest, falling: (m + 1, B) each."""
     ascending = np.sort(values, axis=1)  # NaN, outside the mask, comes last
     falling = ascending[:, ::-1]
@@ -18,7 +75,7 @@ def ends(values: Floats, mask: Mask, keep: int) -> tuple[Floats, Floats]:
     return ascending[:, : keep + 1].T.copy(), falling[:, : keep + 1].T.copy()
 
 
-def best_top(low: Floats, high: Floats) -> Ints:
+def _best_top(low: Floats, high: Floats) -> Ints:
     """Return the smallest k that maximises V(k), the variance of the k highest and m - k lowest, shape (B,).
 
     The step from k to k + 1 puts a, the highest not yet taken, in place of b, the highest of the low ones:
@@ -43,7 +100,7 @@ def best_top(low: Floats, high: Floats) -> Ints:
     return best
 
 
-def take(values: Floats, low: Floats, high: Floats, first: Ints, last: Ints) -> Mask:
+def _take(values: Floats, low: Floats, high: Floats, first: Ints, last: Ints) -> Mask:
     """Mark the first and the last so many of each group in the order (value, position), shape (B, n).
 
     Comparing with the first value left out at each end costs less than a stable argsort. Those that equal it and

@@ -244,8 +244,10 @@ def test_a_run_killed_inside_a_round_takes_the_same_steps(name: str, schedule: s
     assert unbroken.exhausted and broken.allocator.remaining == 0
 
 
-def test_a_long_run_on_extreme_pass_rates_stays_finite() -> None:
-    s = replace(BASE, n=64, unit=4, budget=40 * 64 * 40, rounds=40, batch_prompts=40, drift_noise=0.0)
+@pytest.mark.parametrize("noise", [0.0, 100.0])
+@pytest.mark.parametrize("focus", [0.5, 100.0])
+def test_a_long_run_on_extreme_pass_rates_stays_finite(focus: float, noise: float) -> None:
+    s = replace(BASE, n=64, budget=40 * 64 * 40, batch_prompts=40, focus=focus, drift_noise=noise)
     allocator = Prioritized(s)
     for _ in range(40):
         given_out = allocator.plan()
@@ -254,6 +256,7 @@ def test_a_long_run_on_extreme_pass_rates_stays_finite() -> None:
         allocator.advance()
     assert all(np.isfinite(array).all() for array in allocator.state_dict().values())
     assert all(np.isfinite(value) for value in allocator.metrics().values())
+    assert allocator.remaining == 0 and ((allocator.predict([0, 1]) - [0, 1]) ** 2 < 0.01).all()
 
 
 # --- thompson ------------------------------------------------------------------------------------------------------

@@ -27,8 +27,8 @@ class AllocatorSettings:
         rounds K. batch_prompts: prompts in a training batch. n: rollouts of a prompt in a plain run.
         n_max: most rollouts of a prompt in a round (default n). rho: what is kept of older evidence, 0 to 1.
         lam: how soon a prompt counts as used up, > 0. prior_successes, prior_failures: Beta prior, > 0.
-        price: first normalised price of a unit, 0 to 1. focus: power of the score in a priority, >= 0.
-        drift_noise: variance of a prompt's own drift, logits^2 an epoch, >= 0.
+        price: first normalised price of a unit, 0 to 1. focus: power of the score in a priority, 0 to 100.
+        drift_noise: variance of a prompt's own drift, logits^2 an epoch, 0 to 100.
         schedule: round or epoch. seed: of ties and draws.
 
     Raises:
@@ -161,15 +161,12 @@ class AllocatorSettings:
         object.__setattr__(self, name, int(value))
 
     def _check_reals(self) -> None:
-        for name in ("rho", "price"):
-            if not 0.0 <= self._real(name) <= 1.0:
-                self._refuse(name, "lie between 0 and 1", "use a number in that range")
+        for name, most in (("rho", 1), ("price", 1), ("focus", 100), ("drift_noise", 100)):
+            if not 0.0 <= self._real(name) <= most:
+                self._refuse(name, f"lie between 0 and {most}", "use a number in that range")
         for name in ("lam", "prior_successes", "prior_failures"):
             if not 0.0 < self._real(name) < math.inf:
                 self._refuse(name, "be positive and finite", "use 1.0 if in doubt")
-        for name, usual in (("focus", 2.0), ("drift_noise", 0.03)):
-            if not 0.0 <= self._real(name) < math.inf:
-                self._refuse(name, "be at least 0 and finite", f"use {usual} if in doubt")
 
     def _real(self, name: str) -> float:
         value = getattr(self, name)

@@ -90,10 +90,10 @@ class AllocatorOptions:
     # First price of a unit, 0 to 1.
     price: float = 0.5
 
-    # prioritized: power of a prompt's score in its priority, at least 0; 0 serves all prompts alike.
+    # prioritized: power of a prompt's score in its priority, 0 to 100; 0 serves all prompts alike.
     focus: float = 2.0
 
-    # prioritized: variance of a prompt's own drift, logits^2 per epoch, at least 0.
+    # prioritized: variance of a prompt's own drift, logits^2 per epoch, 0 to 100.
     drift_noise: float = 0.03
 
     # Beta prior of the pass rates.

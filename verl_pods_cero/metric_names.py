@@ -50,6 +50,9 @@ ALLOCATION_METRICS: Mapping[str, str] = {
     "cero/exposures_p90": "last decile over prompts of the rollouts that a prompt has had",
     "cero/explore_easy": "probability of trying an easy prompt that is being skipped (greso)",
     "cero/explore_hard": "probability of trying a hard prompt that is being skipped (greso)",
+    "cero/drift": "logits per epoch by which pass rates rise, as learnt so far (prioritized)",
+    "cero/prior_mean": "mean of the logits of pass rates of prompts not met yet, as learnt so far (prioritized)",
+    "cero/prior_sd": "standard deviation of these logits (prioritized)",
     "timing_s/cero_plan": "seconds to plan the step that follows",
     "timing_s/cero_update": "seconds to take in the outcomes and move duals and price",
 }

@@ -54,14 +54,17 @@ def play(planner: Steps, seed: int = 0, steps: int = 10**6) -> list[Allocation]:
     return taken
 
 
-@pytest.mark.parametrize("name", ["cero", "uniform", "random_matched", "greso", "knapsack"])
+@pytest.mark.parametrize("name", ["cero", "uniform", "random_matched", "greso", "knapsack", "prioritized", "thompson"])
 @pytest.mark.parametrize("loader", [False, True], ids=["pool", "loader"])
 def test_a_run_ends_and_never_overspends(name, loader):
     planner = make_planner(name, loader)
     steps = play(planner)
     assert sum(step.total for step in steps) == planner.allocator.spent
-    # Of the loader's prompts CERO may find too few that it wants; any row will do where it may choose.
-    assert planner.allocator.spent <= planner.settings.budget if loader else planner.allocator.remaining == 0
+    # Of the loader's prompts CERO and GRESO may find too few that they want; any row will do where they may choose.
+    if loader and name in ("cero", "random_matched", "greso"):
+        assert planner.allocator.spent <= planner.settings.budget
+    else:
+        assert planner.allocator.remaining == 0
     assert len(steps) <= most_steps(planner.settings)
     assert all(len(step) for step in steps), "no step without a prompt"
 
@@ -130,7 +133,7 @@ def test_rounds_without_a_taker_end_the_run_and_do_not_circle():
         planner.take()
 
 
-@pytest.mark.parametrize("name", ["cero", "greso", "knapsack", "random_matched"])
+@pytest.mark.parametrize("name", ["cero", "greso", "knapsack", "prioritized", "random_matched", "thompson"])
 def test_a_row_is_served_once_a_round_where_the_loader_begins_anew(name):
     stream = iter(np.arange(10**6).reshape(-1, 8) % 20)
     settings = AllocatorSettings(num_prompts=20, budget=8 * 8 * 8, rounds=12, batch_prompts=8, n=8, unit=4)

@@ -226,7 +226,7 @@ def test_largest_margins_come_first_and_no_margin_no_rollouts() -> None:
 
 
 def test_what_later_rounds_could_not_spend_goes_to_the_next_largest_margins_whatever_the_price() -> None:
-    state = small([0.6, 0.8, 0.9, 0.7], price=0.75, rounds=2, budget=7, capacity=6)
+    state = small([0.6, 0.8, 0.9, 0.7], price=0.75, rounds=2, budget=7, capacity=7)
     state.round = 1
     decided = duals.plan(state)
     assert (decided.indices.tolist(), decided.planned.tolist()) == ([2, 1, 3, 0], [2, 2, 2, 1])
@@ -234,6 +234,16 @@ def test_what_later_rounds_could_not_spend_goes_to_the_next_largest_margins_what
     first = duals.plan(state, [0, 1])
     second = duals.plan(state, [2, 3], so_far=first)
     assert first.planned.tolist() == [2, 2] and second.planned.sum() == 3
+
+
+def test_what_is_due_after_rounds_with_too_few_candidates_fits_into_a_round() -> None:
+    state = small([0.6, 0.8, 0.9, 0.7], price=0.75, rounds=4, budget=20, capacity=5)
+    for _ in range(3):
+        duals.advance(state, duals.plan(state, candidates=[0]))
+    assert (duals.due(state), state.budget_left) == (14, 14)
+    assert duals.plan(state).planned.sum() == 5
+    first = duals.plan(state, [0, 1])
+    assert first.planned.sum() + duals.plan(state, [2, 3], so_far=first).planned.sum() == 5
 
 
 def test_the_last_prompt_gets_what_is_left_of_the_capacity() -> None:

@@ -246,6 +246,15 @@ EDITS: list[tuple[str, dict[str, Any], str]] = [
     ("greso", {"explore": lambda old: old * 0}, "chances to explore"),
     ("greso", {"open_counts": lambda old: old[:2]}, "do not add up"),
     ("greso", {"open_counts": [9, 9, 1]}, "do not add up"),
+    ("prioritized", {"logit_mean": lambda old: old * np.nan}, "logit_mean that are not finite"),
+    ("prioritized", {"logit_first": lambda old: old + np.inf}, "logit_first that are not finite"),
+    ("prioritized", {"drift": [np.nan, 0.0]}, "drift that are not finite"),
+    ("prioritized", {"logit_variance": lambda old: old - 9}, "logit_variance below 0 or"),
+    ("prioritized", {"weight": lambda old: -old}, "weight below 0 or not finite"),
+    ("prioritized", {"weight": lambda old: old * np.inf}, "weight below 0 or not finite"),
+    ("prioritized", {"logit_clock": lambda old: old + 9}, "outcomes from outside the run"),
+    ("prioritized", {"logit_clock": lambda old: old - 0.5}, "outcomes from outside the run"),
+    ("prioritized", {"cursor": 30}, "a cursor of 30"),
 ]
 
 

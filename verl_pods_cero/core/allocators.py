@@ -21,7 +21,9 @@ KNOWN = {
     "greedy_marginal": f"{_HOME}.greedy_marginal:GreedyMarginal",
     "greso": f"{_HOME}.greso:Greso",
     "knapsack": f"{_HOME}.knapsack:Knapsack",
+    "prioritized": f"{_HOME}.prioritized:Prioritized",
     "random_matched": f"{_HOME}.cero:RandomMatched",
+    "thompson": f"{_HOME}.thompson:Thompson",
     "uniform": f"{_HOME}.uniform:Uniform",
 }
 
@@ -122,7 +124,7 @@ def create_allocator(name: str, settings: AllocatorSettings) -> Allocator:
     Traceback (most recent call last):
     verl_pods_cero.errors.OptionError: name must be a known name or package.module:Class, got \
 'unifrom'. Fix: did you mean 'uniform'? Known: cero, fixed_pacing, greedy_marginal, greso, knapsack, \
-random_matched, uniform.
+prioritized, random_matched, thompson, uniform.
     """
     kind = resolve_allocator(name)
     try:

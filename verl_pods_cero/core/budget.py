@@ -25,6 +25,9 @@ class BudgetedAllocator(ABC):
         28 bytes a prompt here: a, b, q (float64) and exposures (int32, in units).
     """
 
+    # Schedules in which a round spends no more than an even share of what is left.
+    _paced: tuple[str, ...] = ()
+
     def __init__(self, settings: AllocatorSettings) -> None:
         self.settings = settings
         prior = (float(settings.prior_successes), float(settings.prior_failures))
@@ -77,7 +80,19 @@ class BudgetedAllocator(ABC):
         return max(0, min(left, self._round_limit() - int(self._open_units.sum())))
 
     def _round_limit(self) -> int:
-        return self.settings.capacity_units
+        if self.settings.schedule not in self._paced:
+            return self.settings.capacity_units
+        left = self.settings.budget_units - self._spent + int(self._open_units.sum())
+        return min(self.settings.capacity_units, -(-left // max(1, self.settings.rounds - self.round)))
+
+    def _fresh(self, candidates: Ints) -> Ints:
+        """Return the candidates that this round has not served, each once, in their order."""
+        rows = candidates[np.sort(np.unique(candidates, return_index=True)[1])]
+        return rows[~np.isin(rows, self._open_rows)] if len(self._open_rows) else rows
+
+    def predict(self, indices: ArrayLike) -> Floats:
+        """Pass rates expected now of the prompts at `indices`, (k,)."""
+        return self.rates.predict(indices)
 
     def plan(self, candidates: ArrayLike | None = None) -> Allocation:
         """Hand out rollouts: to any prompt, or only to `candidates`, in whose order the answer then is.
@@ -100,7 +115,7 @@ class BudgetedAllocator(ABC):
     def observe(self, indices: ArrayLike, successes: ArrayLike, failures: ArrayLike) -> None:
         """Take in outcomes, in rollouts; what was predicted for them is scored before the posterior moves."""
         rows, wins, losses = checked_outcomes(self.settings.num_prompts, indices, successes, failures)
-        self._open_calibration += Calibration.of(self.rates.predict(rows), wins, losses)
+        self._open_calibration += Calibration.of(self.predict(rows), wins, losses)
         self._open_groups += [np.count_nonzero((wins > 0) & (losses > 0)), np.count_nonzero(wins + losses)]
         self._learn(rows, wins, losses)
 

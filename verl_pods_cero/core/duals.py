@@ -147,8 +147,8 @@ def plan(state: Duals, candidates: ArrayLike | None = None, so_far: Plan | None 
 
     Formula:
         margin d_i = theta_i - mu. N~: prompts with d_i > 0, largest first, N_max each until C is used up (the last one
-        may get less); where that is less than is `due`, the next largest margins follow, whatever their sign. N: the
-        same order clipped to the budget left.
+        may get less); where that is less than is `due`, the next largest margins follow, whatever their sign, up to C.
+        N: the same order clipped to the budget left.
 
     Args:
         state: Not changed.
@@ -174,7 +174,7 @@ def plan(state: Duals, candidates: ArrayLike | None = None, so_far: Plan | None 
         rows = rows[~np.isin(rows, so_far.indices)]
         theta, tie = theta[rows], tie[rows]
     chosen = leaders(theta, tie, floor=state.price, count=-(-room // c.n_max))
-    owed = due(state) - int(so_far.planned.sum())
+    owed = min(due(state), c.capacity) - int(so_far.planned.sum())
     if len(chosen) * c.n_max < owed:
         chosen, room = leaders(theta, tie, floor=-1.0, count=-(-owed // c.n_max)), owed
     planned = _poured(len(chosen), c.n_max, room)
@@ -187,6 +187,8 @@ def plan(state: Duals, candidates: ArrayLike | None = None, so_far: Plan | None 
 
 def due(state: Duals) -> int:
     """Units that this round has to spend, because later rounds can spend no more than C each.
+
+    More than C where earlier rounds had too few candidates: the budget can then no longer be spent.
 
     >>> s = start(Constants(4, rounds=2, budget=7, capacity=4, n_max=2), PassRates.start(4), seed=0)
     >>> due(s)

@@ -7,7 +7,7 @@ import numpy as np
 from verl_pods_cero.core.arrays import Ints, SmallInts
 from verl_pods_cero.core.budget import BudgetedAllocator
 from verl_pods_cero.core.ranking import leaders
-from verl_pods_cero.core.settings import AllocatorSettings
+from verl_pods_cero.core.settings import SCHEDULES, AllocatorSettings
 from verl_pods_cero.core.utility import marginal_gain
 
 
@@ -28,22 +28,16 @@ class GreedyMarginal(BudgetedAllocator):
     [8, 8]
     """
 
+    _paced = SCHEDULES
+
     def __init__(self, settings: AllocatorSettings) -> None:
         super().__init__(settings)
         ranks = np.random.default_rng(settings.seed).permutation(settings.num_prompts)
         self._tie: SmallInts = ranks.astype(np.int32)
 
-    def _round_limit(self) -> int:
-        handed = int(self._open_units.sum())
-        left = self.settings.budget_units - self._spent + handed
-        return min(super()._round_limit(), -(-left // max(1, self.settings.rounds - self.round)))
-
     def _choose(self, candidates: Ints | None) -> tuple[Ints, Ints]:
         settings, room = self.settings, self._room
-        rows = np.arange(settings.num_prompts)
-        if candidates is not None:
-            rows = candidates[np.sort(np.unique(candidates, return_index=True)[1])]
-        rows = rows[~np.isin(rows, self._open_rows)] if len(self._open_rows) else rows
+        rows = self._fresh(np.arange(settings.num_prompts) if candidates is None else candidates)
         c = 4.0 * settings.lam * self.rates.q[rows] * settings.num_prompts / settings.budget_units
         level = self.exposures[rows]
         ranks = self._tie[rows]

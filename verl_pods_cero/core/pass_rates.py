@@ -156,15 +156,25 @@ class PassRates:
             ValueError: Lengths differ, a prompt is out of range, or a count is negative or not finite.
         """
         indices, successes, failures = checked_outcomes(len(self.a), indices, successes, failures)
-        seen = (successes + failures) > 0
-        unique, place = np.unique(indices[seen], return_inverse=True)
-        wins = np.bincount(place, weights=successes[seen], minlength=len(unique))
-        losses = np.bincount(place, weights=failures[seen], minlength=len(unique))
+        unique, wins, losses = summed_outcomes(indices, successes, failures)
         a0, b0 = self.prior
         self.a[unique] = a0 + self.rho * (self.a[unique] - a0) + wins
         self.b[unique] = b0 + self.rho * (self.b[unique] - b0) + losses
         self.q[unique] = informativeness(self.a[unique], self.b[unique])
         return unique
+
+
+def summed_outcomes(rows: Ints, wins: Floats, losses: Floats) -> tuple[Ints, Floats, Floats]:
+    """Outcomes of each prompt that has any, once and summed, in ascending order.
+
+    >>> [part.tolist() for part in summed_outcomes(np.array([5, 2, 5]), np.array([1.0, 0, 2]), np.array([0.0, 0, 1]))]
+    [[5], [3.0], [1.0]]
+    """
+    seen = wins + losses > 0
+    unique, place = np.unique(rows[seen], return_inverse=True)
+    passed = np.bincount(place, weights=wins[seen], minlength=len(unique)).astype(np.float64)
+    failed = np.bincount(place, weights=losses[seen], minlength=len(unique)).astype(np.float64)
+    return unique, passed, failed
 
 
 def checked_outcomes(

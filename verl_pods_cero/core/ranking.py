@@ -55,7 +55,8 @@ def _unordered(values: Floats, ranks: SmallInts, count: int) -> Ints:
     near = values[above]
     cut = np.partition(near, len(near) - count)[len(near) - count]
     certain, level_rows = above[near > cut], above[near == cut]
-    order = np.argsort(ranks[level_rows])[: count - len(certain)]
+    missing = count - len(certain)
+    order = np.argpartition(ranks[level_rows], missing - 1)[:missing]
     return np.concatenate([certain, level_rows[order]])
 
 

@@ -27,7 +27,9 @@ class AllocatorSettings:
         rounds K. batch_prompts: prompts in a training batch. n: rollouts of a prompt in a plain run.
         n_max: most rollouts of a prompt in a round (default n). rho: what is kept of older evidence, 0 to 1.
         lam: how soon a prompt counts as used up, > 0. prior_successes, prior_failures: Beta prior, > 0.
-        price: first normalised price of a unit, 0 to 1. schedule: round or epoch. seed: of ties and draws.
+        price: first normalised price of a unit, 0 to 1. focus: power of the score in a priority, 0 to 100.
+        drift_noise: variance of a prompt's own drift, logits^2 an epoch, 0 to 100.
+        schedule: round or epoch. seed: of ties and draws.
 
     Raises:
         OptionError: A rule is broken; the message names the field, the rule, the value and a way out.
@@ -53,6 +55,8 @@ class AllocatorSettings:
     prior_successes: float = 1.0
     prior_failures: float = 1.0
     price: float = 0.5
+    focus: float = 2.0
+    drift_noise: float = 0.03
     schedule: str = "round"
     seed: int = 0
 
@@ -125,6 +129,11 @@ class AllocatorSettings:
         return self.n // self.unit
 
     @property
+    def group_units(self) -> int:
+        """Units of every prompt served where all get alike: n, or B / (K M), rounded up, where that is more."""
+        return max(self.n_units, -(-self.budget_units // (self.rounds * self.num_prompts)))
+
+    @property
     def n_max_units(self) -> int:
         """Most rollouts of a prompt in a round, in units."""
         return (self.n if self.n_max is None else self.n_max) // self.unit
@@ -152,9 +161,9 @@ class AllocatorSettings:
         object.__setattr__(self, name, int(value))
 
     def _check_reals(self) -> None:
-        for name in ("rho", "price"):
-            if not 0.0 <= self._real(name) <= 1.0:
-                self._refuse(name, "lie between 0 and 1", "use a number in that range")
+        for name, most in (("rho", 1), ("price", 1), ("focus", 100), ("drift_noise", 100)):
+            if not 0.0 <= self._real(name) <= most:
+                self._refuse(name, f"lie between 0 and {most}", "use a number in that range")
         for name in ("lam", "prior_successes", "prior_failures"):
             if not 0.0 < self._real(name) < math.inf:
                 self._refuse(name, "be positive and finite", "use 1.0 if in doubt")

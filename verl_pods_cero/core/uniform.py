@@ -13,7 +13,8 @@ class Uniform(WalkingAllocator):
     """Plain GRPO: n rollouts to every prompt met, until the batch is full.
 
     Formula:
-        N_i = n in the order met; the last prompt of a batch or of the budget may get less.
+        N_i = n in the order met; the last prompt of a batch or of the budget may get less. Where B asks for more
+        than n of every prompt in every round, N_i = B / (K M), rounded up to units.
 
     Source:
         GRPO, arXiv 2402.03300, as verl runs it.
@@ -26,9 +27,10 @@ class Uniform(WalkingAllocator):
     @classmethod
     def group_sizes(cls, settings: AllocatorSettings) -> tuple[int, int]:
         """Whoever is served gets n."""
-        return settings.n, settings.n
+        each = settings.group_units * settings.unit
+        return each, each
 
     def _choose(self, candidates: Ints | None) -> tuple[Ints, Ints]:
-        each = self.settings.n_units
+        each = self.settings.group_units
         rows = self._met(candidates, -(-self._room // each))
         return rows, np.clip(self._room - each * np.arange(len(rows)), 0, each)

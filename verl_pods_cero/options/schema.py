@@ -56,7 +56,8 @@ class AllocatorOptions:
     # Turns the allocator on.
     enable: bool = False
 
-    # cero, uniform, random_matched, fixed_pacing, greedy_marginal, knapsack, greso, or package.module:Class.
+    # cero, prioritized, thompson, greso, knapsack, greedy_marginal, uniform, random_matched, fixed_pacing, or
+    # package.module:Class.
     name: str = "cero"
 
     # A round is a training step ("round") or a pass over the data ("epoch").
@@ -88,6 +89,12 @@ class AllocatorOptions:
 
     # First price of a unit, 0 to 1.
     price: float = 0.5
+
+    # prioritized: power of a prompt's score in its priority, 0 to 100; 0 serves all prompts alike.
+    focus: float = 2.0
+
+    # prioritized: variance of a prompt's own drift, logits^2 per epoch, 0 to 100.
+    drift_noise: float = 0.03
 
     # Beta prior of the pass rates.
     prior_successes: float = 1.0

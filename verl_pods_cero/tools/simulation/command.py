@@ -9,7 +9,9 @@ from verl_pods_cero.errors import OptionError, nearest, option_names
 from verl_pods_cero.tools.command_line import exit_status, require
 
 WORLDS = ("synthetic",)
-ALLOCATORS = "uniform,random_matched,knapsack,greso,cero,cero/epoch,greedy_marginal,offline_optimum"
+ALLOCATORS = (
+    "uniform,random_matched,knapsack,greso,cero,cero/epoch,greedy_marginal,thompson,prioritized,offline_optimum"
+)
 SEEDS = 10
 SMOOTHING = 7.0
 PROMPTS = 8960
@@ -46,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--n-max", type=int, metavar="N", help="most rollouts of a prompt in a round (n; the knapsack: 2 n)")
     add("--unit", type=int, metavar="G", help="rollouts handed out together (4 where it divides n)")
     add("--budget", type=int, metavar="B", help="rollouts of the run (steps * batch * n; synthetic world: 256000)")
-    add("--rho", type=float, default=1.0, help="what is kept of older evidence, 0 to 1 (%(default)s)")
+    add("--rho", type=float, metavar="R", help="what is kept of older evidence, 0 to 1 (1; thompson: 0.5)")
     add("--lam", type=float, default=1.0, help="how soon a prompt counts as used up (%(default)s)")
     add("--keep", metavar="M,...", help="rollouts that PODS keeps of a group (n/2,n/4), or none")
     add("--prompts", type=int, metavar="M", help=f"size of the synthetic world ({PROMPTS})")

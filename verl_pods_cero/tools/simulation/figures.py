@@ -19,11 +19,12 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _BLUE, _RED, _GREEN, _PINK, _BLACK, _SKY, _ORANGE = COLOURS
-_COLOURS = (_BLUE, _GREEN, _PINK, _ORANGE, _SKY, "#8C564B", "#999933", "#AA4499")
+_COLOURS = (_GREEN, _PINK, _ORANGE, _SKY, "#8C564B", "#999933", "#AA4499", "#332288")
 _STYLES: dict[str, dict[str, Any]] = {
     "uniform": {"color": "#555555"},
     "random_matched": {"color": "#999999", "linestyle": "--"},
     "cero": {"color": _RED, "linewidth": 2.2},
+    "prioritized": {"color": _BLUE, "linewidth": 2.2},
     "offline_optimum": {"color": _BLACK, "linestyle": ":"},
 }
 

@@ -113,7 +113,7 @@ def _sampled(
 
 def _predictions(allocator: Allocator, step: Allocation) -> Floats:
     if isinstance(allocator, BudgetedAllocator):
-        return allocator.rates.predict(step.indices)
+        return allocator.predict(step.indices)
     return np.full(len(step), np.nan)
 
 

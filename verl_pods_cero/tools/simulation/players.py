@@ -19,6 +19,8 @@ from verl_pods_cero.errors import OptionError, nearest
 from verl_pods_cero.tools.simulation.worlds import World, means_over_time
 
 OFFLINE = "offline_optimum"
+# Forgetting of arXiv 2507.04632.
+_THOMPSON_RHO = 0.5
 _OPTION = "--allocators"
 
 
@@ -73,7 +75,7 @@ def settings_for(player: Player, sizes: Mapping[str, Any], seed: int) -> Allocat
     """Fill in an allocator's settings as a training run of these sizes would.
 
     The knapsack may give a prompt up to 2 n rollouts unless n_max says otherwise: with n_max = n it has nothing to
-    decide, and is `uniform`.
+    decide, and is `uniform`. Posterior sampling forgets as published unless rho says otherwise.
 
     Args:
         player: who.
@@ -83,8 +85,9 @@ def settings_for(player: Player, sizes: Mapping[str, Any], seed: int) -> Allocat
     Raises:
         OptionError: the sizes do not fit together.
     """
-    n_max = sizes.get("n_max") or (2 * sizes["n"] if player.allocator == "knapsack" else None)
-    return AllocatorSettings.of_run(**{**sizes, "n_max": n_max}, schedule=player.schedule, seed=seed)
+    own = {"knapsack": {"n_max": 2 * sizes["n"]}, "thompson": {"rho": _THOMPSON_RHO}}.get(player.allocator, {})
+    given = {name: value for name, value in sizes.items() if value is not None}
+    return AllocatorSettings.of_run(**{**own, **given}, schedule=player.schedule, seed=seed)
 
 
 def create(player: Player, settings: AllocatorSettings, world: World) -> Allocator:

@@ -311,3 +311,20 @@ def test_a_critic_of_other_ranks_than_the_actors_is_refused(configure):
 
 def test_the_schema_holds_every_option_with_its_default():
     assert parse(schema()).filter.keep is None
+
+
+def test_an_estimator_that_is_nearly_one_of_verls_is_refused_before_the_first_generation(configure):
+    config = configure(**{"algorithm.adv_estimator": "gpro"})
+    with pytest.raises(
+        OptionError, match=r"adv_estimator names no estimator, got 'gpro'. Fix: did you mean 'grpo'"
+    ):
+        validate(config, use_critic=False, use_reference=False)
+    own = configure(**{"algorithm.adv_estimator": "registered_by_a_user"})
+    assert validate(own, use_critic=False, use_reference=False) is not None
+
+
+def test_a_scorer_that_says_what_it_reports_is_held_to_it(configure):
+    scorer = {"reward.custom_reward_function.path": "pkg://verl_pods_cero.quickstart.tasks"}
+    config = configure(**scorer, **{"pods_cero.filter.ranking_key": "accuracy"})
+    with pytest.raises(OptionError, match=r"ranking_key is no key .* got 'accuracy'. Fix: did you mean 'acc'"):
+        validate(config, use_critic=False, use_reference=False)

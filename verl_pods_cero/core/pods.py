@@ -192,8 +192,9 @@ def keep_count(n: int, keep: int | None = None, keep_fraction: float | None = No
     (16, 3)
     """
     if (keep is None) == (keep_fraction is None):
-        fix = f"set {{keep}}={max(2, n // 4)}" if keep is None else "null the other"
-        raise OptionError("keep", "or {keep_fraction} must be set, one of them", (keep, keep_fraction), fix)
+        fix = f"set {{keep}}={max(2, n // 4)}" if keep is None else "set {keep_fraction}=null"
+        given = "neither" if keep is None else "both"
+        raise OptionError("keep", "or {keep_fraction} must be set, one of them", given, fix)
     if keep_fraction is not None:
         if n < 2 or not isinstance(keep_fraction, Real) or not 0 < keep_fraction <= 1:
             rule = f"must be above 0, at most 1 (and n={n} at least 2)"
@@ -216,5 +217,7 @@ def _check(result: object, mask: Mask, keep: int, groups: Ints, name: str) -> No
         raise OptionError("rule", f"{name} must return bool {mask.shape}", f"{kept.dtype} {kept.shape}", "correct it")
     inside, total = np.count_nonzero(kept & mask, axis=1), np.count_nonzero(kept, axis=1)
     if (wrong := np.flatnonzero((inside != keep) | (total != keep))).size:
-        got = f"{total[wrong[0]]}, {inside[wrong[0]]} of them inside, in group {groups[wrong[0]]}"
-        raise OptionError("rule", f"{name} must keep {keep} of each group inside the mask", got, "correct it")
+        first = wrong[0]
+        got = f"{total[first]} kept, {inside[first]} of them inside the mask, in group {groups[first]}"
+        fix = f"let the function {name} return bool (B, n) with {keep} true in each row, where the mask is true"
+        raise OptionError("rule", f"must keep exactly {keep} rollouts of each group, inside the mask", got, fix)

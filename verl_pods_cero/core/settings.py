@@ -66,6 +66,8 @@ class AllocatorSettings:
         self._check_reals()
         if self.schedule not in SCHEDULES:
             self._refuse("schedule", f"be one of {', '.join(SCHEDULES)}", nearest(str(self.schedule), SCHEDULES))
+        if self.n_max is not None and self.n_max < self.n:
+            self._refuse("n_max", f"be at least {{n}} ({self.n})", f"use {self.n} or more, or lower n")
         if self.unit < 2:
             self._refuse("unit", "be at least 2 (a group of one rollout has no baseline)", "use 2 or more")
         for name in ("n", "n_max", "budget", "capacity"):
@@ -185,8 +187,6 @@ class AllocatorSettings:
         if self.batch_prompts > self.num_prompts:
             rule = f"be at most {{num_prompts}} ({self.num_prompts})"
             self._refuse("batch_prompts", rule, f"use {self.num_prompts} or less")
-        if self.n_max is not None and self.n_max < self.n:
-            self._refuse("n_max", f"be at least {{n}} ({self.n})", f"use {self.n} or more, or lower n")
         most = self.num_prompts * self.n_max_units * self.unit
         if self.capacity is not None and self.capacity > most:
             rule = f"be at most num_prompts * n_max ({most}), which is all that a round can hold"

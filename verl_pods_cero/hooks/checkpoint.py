@@ -101,7 +101,7 @@ def dump_prompts(folder: Path, allocator: Allocator) -> None:
         "rollouts": allocator.exposures * allocator.settings.unit,
         "a": allocator.rates.a,
         "b": allocator.rates.b,
-        "pass_rate": allocator.rates.a / (allocator.rates.a + allocator.rates.b),
+        "pass_rate": allocator.predict(np.arange(allocator.settings.num_prompts)),
         "q": allocator.rates.q,
     }
     theta = allocator.state_dict().get("theta")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
+
 import numpy as np
 
 from verl_pods_cero.core.pods import keep_count, resolve_rule, rule_needs, select
@@ -28,7 +30,7 @@ def check_values(run: Run) -> None:
                     f"{PATH}.{name}",
                     f"has no effect while {PATH}.enable=false",
                     value,
-                    f"set {PATH}.enable=true, or take {PATH}.{name} out",
+                    f"add +pods_cero=pods, or {PATH}.enable=true in a recipe, or take {PATH}.{name} out",
                 )
         return
     if options.advantage_stats not in ADVANTAGE_STATS:
@@ -83,6 +85,9 @@ def check_advantages(run: Run) -> None:
     """Refuse an estimator that the kept rollouts, or statistics of the whole group, do not go with."""
     algorithm, stats = run.config.algorithm, run.options.filter.advantage_stats
     estimator = str(algorithm.adv_estimator)
+    known = _estimators()
+    if estimator not in known and get_close_matches(estimator, known, cutoff=0.7):  # others may be registered later
+        raise OptionError("algorithm.adv_estimator", "names no estimator", estimator, nearest(estimator, known))
     if estimator == "remax":
         raise OptionError(
             "algorithm.adv_estimator",
@@ -107,6 +112,12 @@ def check_advantages(run: Run) -> None:
             stats,
             "use subset, or actor_rollout_ref.actor.use_kl_loss=true in place of the penalty",
         )
+
+
+def _estimators() -> list[str]:
+    from verl.trainer.ppo.core_algos import ADV_ESTIMATOR_REGISTRY
+
+    return [str(getattr(name, "value", name)) for name in ADV_ESTIMATOR_REGISTRY]
 
 
 def check_micro_batches(run: Run) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import sys
+from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any
 
@@ -48,21 +49,22 @@ def check_scorer(run: Run) -> None:
     scorer, data = run.config.reward.custom_reward_function, run.config.data
     if not scorer.path:
         return
-    load_scorer(scorer.path, scorer.name)
-    if scorer.path != _OURS:
-        return
-    from verl_pods_cero.rewards import RESULT_KEYS, check_setup
+    function = load_scorer(scorer.path, scorer.name)
+    if scorer.path == _OURS:
+        from verl_pods_cero.rewards import check_setup
 
-    # verl takes a scorer that raises for a failed rollout
-    check_setup(data_paths(data.train_files) + data_paths(data.val_files), **(scorer.get("reward_kwargs") or {}))
-    for name, key in required_keys(run.options).items():
-        check_key(name, key, (REWARD, *RESULT_KEYS))
+        # verl takes a scorer that raises for a failed rollout
+        check_setup(data_paths(data.train_files) + data_paths(data.val_files), **(scorer.get("reward_kwargs") or {}))
+    # A module may say what its scorer reports; of one that does not, the first step will tell.
+    keys: tuple[str, ...] = getattr(sys.modules.get(function.__module__), "RESULT_KEYS", ())
+    for name, key in required_keys(run.options).items() if keys else ():
+        check_key(name, key, (REWARD, *keys))
         if key in _TEXTS:
             raise OptionError(name, "must be a number of the scorer's, and this is a text", key, "use reward or acc")
 
 
 @cache  # a process checks its options more than once, and loading runs the user's file
-def load_scorer(path: str, name: str) -> None:
+def load_scorer(path: str, name: str) -> Callable[..., Any]:
     """Load a reward function as verl's workers will, which find out when the engines are up.
 
     Raises:
@@ -78,6 +80,8 @@ def load_scorer(path: str, name: str) -> None:
         raise OptionError(_OPTION, why, f"{path}: {name}", fix) from error
     if not callable(found):
         raise OptionError(f"{_OPTION}.name", "must name a function", name, f"it is of type {type(found).__name__}")
+    function: Callable[..., Any] = found
+    return function
 
 
 def check_key(option: str, key: str, known: Iterable[str]) -> None:

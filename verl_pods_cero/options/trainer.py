@@ -64,7 +64,7 @@ def check_mode(run: Run) -> None:
     for part in ("filter", "allocator"):
         if getattr(run.options, part).enable:
             rule = f"must be one of {', '.join(BASE_MODES)} while {ROOT}.{part}.enable=true"
-            raise OptionError(MODE, rule, mode, nearest(mode, BASE_MODES))
+            raise OptionError(MODE, rule, mode, f"take {MODE} out: +pods_cero=pods, cero or pods_cero sets it")
     # With both off any trainer will do, such as one that another plugin registers where this process cannot see it.
     if mode not in BASE_MODES.values() and get_close_matches(mode, BASE_MODES, cutoff=_NEARLY):
         raise OptionError(MODE, "names no trainer", mode, nearest(mode, BASE_MODES))
@@ -117,7 +117,7 @@ def check_rollouts(run: Run) -> None:
             f"must be a whole number, at least 2 and at most {_MOST_ROLLOUTS:,}, while {ROOT}.filter or "
             f"{ROOT}.allocator is enabled",
             rollouts,
-            "generate more rollouts per prompt, such as 16",
+            "give a number of rollouts per prompt, such as 16",
         )
 
 

@@ -96,6 +96,9 @@ def rows(sums: Sequence[Sum], name: str, *, first_index: int = 0) -> list[dict[s
     ]
 
 
+RESULT_KEYS = ("score", "acc")
+
+
 def compute_score(
     data_source: str,  # noqa: ARG001
     solution_str: str,

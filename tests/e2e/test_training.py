@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import signal
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 
 import pandas as pd
 import pytest
@@ -216,3 +217,17 @@ def test_verls_advantage_estimators_work_behind_the_filter(train, estimator, opt
     (step,) = run.steps
     assert math.isfinite(step["actor/grad_norm"])
     assert step["critic/advantages/max"] > 0 > step["critic/advantages/min"]
+
+
+@pytest.mark.slow
+def test_two_runs_on_one_machine_keep_to_their_own_weights(train):
+    def run(seed: int):
+        options = (f"quickstart.seed={seed}", "trainer.total_training_steps=3", "pods_cero.filter.keep=4")
+        return train(*options, folder=f"seed{seed}").check()
+
+    with ThreadPoolExecutor(2) as both:
+        runs = list(both.map(run, (0, 1)))
+    for steps in (each.steps for each in runs):
+        assert len(steps) == 3
+        # An engine with the other run's weights would give its rollouts other probabilities than the trainer.
+        assert max(step["training/rollout_probs_diff_max"] for step in steps) < 1e-3

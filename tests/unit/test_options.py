@@ -315,9 +315,7 @@ def test_the_schema_holds_every_option_with_its_default():
 
 def test_an_estimator_that_is_nearly_one_of_verls_is_refused_before_the_first_generation(configure):
     config = configure(**{"algorithm.adv_estimator": "gpro"})
-    with pytest.raises(
-        OptionError, match=r"adv_estimator names no estimator, got 'gpro'. Fix: did you mean 'grpo'"
-    ):
+    with pytest.raises(OptionError, match=r"adv_estimator names no estimator, got 'gpro'. Fix: did you mean 'grpo'"):
         validate(config, use_critic=False, use_reference=False)
     own = configure(**{"algorithm.adv_estimator": "registered_by_a_user"})
     assert validate(own, use_critic=False, use_reference=False) is not None

@@ -253,12 +253,13 @@ def test_the_random_rule_repeats_with_the_seed_and_the_step():
 
 def test_the_values_of_a_rollout_are_the_reward_and_the_named_keys():
     info = {"acc": True, "format": 0.5, "reward": 9.0}
-    assert rollout_values(1.25, info, ("reward", "acc", "format")) == {"reward": 1.25, "acc": 1.0, "format": 0.5}
+    assert rollout_values(1.25, info, ("reward", "acc", "format")) == [1.25, 1.0, 0.5]
 
 
 @pytest.mark.parametrize("odd", [None, "yes", [1.0], 10**400])
 def test_a_value_that_is_no_number_is_left_to_the_driver_to_refuse(odd):
-    assert rollout_values(1.0, {"acc": odd}, ("reward", "acc", "other")) == {"reward": 1.0}
+    values = rollout_values(1.0, {"acc": odd}, ("reward", "acc", "other"))
+    assert values[0] == 1.0 and np.isnan(values[1:]).all()
 
 
 def test_metrics_describe_generated_and_kept_rollouts():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +17,7 @@ from verl_pods_cero.options.scorer import OUTCOME, REWARD
 LARGEST = float(np.finfo(np.float32).max)
 
 
-def rollout_values(reward: float, info: Mapping[str, Any], keys: Iterable[str]) -> dict[str, float]:
+def rollout_values(reward: float, info: Mapping[str, Any], keys: Iterable[str]) -> list[float]:
     """Return the numbers that a run reads of one rollout.
 
     Args:
@@ -25,23 +26,22 @@ def rollout_values(reward: float, info: Mapping[str, Any], keys: Iterable[str]) 
         keys: the names of the numbers.
 
     Returns:
-        A number for each key that has one: what is no number is left out, for the driver to find.
+        A number for each key; NaN where there is none, for the driver to find.
 
     >>> rollout_values(1.25, {"acc": True, "pred": "18"}, ("reward", "acc", "pred", "tags"))
-    {'reward': 1.25, 'acc': 1.0}
+    [1.25, 1.0, nan, nan]
     """
     known = {**info, REWARD: reward}
-    numbers = {key: _number(known.get(key)) for key in keys}
-    return {key: number for key, number in numbers.items() if number is not None}
+    return [_number(known.get(key)) for key in keys]
 
 
-def _number(value: Any) -> float | None:
+def _number(value: Any) -> float:
     if isinstance(value, str):  # an answer, not a measure, also where it reads as a number
-        return None
+        return math.nan
     try:
         return float(value)
     except (TypeError, ValueError, OverflowError):  # raised, it would count as a failed rollout
-        return None
+        return math.nan
 
 
 @dataclass(frozen=True)

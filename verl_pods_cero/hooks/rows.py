@@ -21,9 +21,16 @@ TAG = "pods_cero"
 """The tag of a row that holds the numbers of its rollout. Tags reach the driver with the rows' keys, data do not."""
 
 
-def row_tag(values: dict[str, float], turns: int) -> dict[str, Any]:
-    """Return what a row's tags are to say, for `read_rollouts`."""
-    return {TAG: {"values": values, "turns": turns}}
+_NUMBER = "<f8"
+
+
+def row_tag(values: list[float], turns: int) -> dict[str, bytes]:
+    """Return what a row's tags are to say, for `read_rollouts`.
+
+    Every look at the generation's progress carries all tags, and a look at 4,096 rows takes 9 ms without this tag, 10 ms
+    with it, 14 ms with a list in its place and 17 ms with a dict.
+    """
+    return {TAG: np.array([turns, *values], dtype=_NUMBER).tobytes()}
 
 
 def read_rollouts(batch: KVBatchMeta, keys: Sequence[str], submitted: Iterable[str] = ()) -> Rollouts:
@@ -37,25 +44,26 @@ def read_rollouts(batch: KVBatchMeta, keys: Sequence[str], submitted: Iterable[s
     index = RowIndex.from_keys(batch.keys, submitted)
     tags = [tag.get(TAG) for tag in batch.tags]
     if None in tags:
-        rows, turns = _read_data(batch, index, keys)
+        values, turns = _read_data(batch, index, keys)
     else:
-        rows, turns = [tags[row]["values"] for row in index.final_row], [tag["turns"] for tag in tags]
-    values = {key: np.array([row.get(key, np.nan) for row in rows], dtype=np.float64) for key in keys}
+        table = np.frombuffer(b"".join(tags), dtype=_NUMBER).reshape(len(tags), -1)
+        values, turns = table[index.final_row, 1:], table[:, 0].astype(np.int64)
 
     def column(tag: str) -> Ints:
         return np.array([row[tag] for row in batch.tags], dtype=np.int64)
 
-    lengths = column("prompt_len"), column("response_len"), np.array(turns, dtype=np.int64)
-    return Rollouts(list(batch.keys), index, values, *lengths)
+    columns = dict(zip(keys, values.T.copy(), strict=True))
+    return Rollouts(list(batch.keys), index, columns, column("prompt_len"), column("response_len"), turns)
 
 
-def _read_data(batch: KVBatchMeta, index: RowIndex, keys: Sequence[str]) -> tuple[list[dict[str, float]], list[int]]:
+def _read_data(batch: KVBatchMeta, index: RowIndex, keys: Sequence[str]) -> tuple[Floats, Ints]:
     """Read values where another agent loop, or a reward model on the driver, wrote them."""
     turns = _read(batch.keys, ["num_turns"])["num_turns"]
     data = _read([batch.keys[row] for row in index.final_row], ["rm_scores", "extra_fields"])
     scores = [float(row.sum()) for row in data["rm_scores"].unbind()]
     infos = [_extra_info(row) for row in list(data["extra_fields"])]
-    return [rollout_values(*pair, keys) for pair in zip(scores, infos, strict=True)], [int(n) for n in list(turns)]
+    values = [rollout_values(*pair, keys) for pair in zip(scores, infos, strict=True)]
+    return np.array(values), np.array([int(turn) for turn in list(turns)], dtype=np.int64)
 
 
 def _extra_info(extra_fields: Any) -> dict[str, Any]:

@@ -49,8 +49,9 @@ def check_rule(rule: str | Rule) -> None:
     >>> check_rule(lambda rewards, mask, keep, rng: mask)
     Traceback (most recent call last):
         ...
-    AssertionError: rewards (8, 7), m = 2: OptionError: rule <lambda> must keep 2 of each group inside the mask, \
-got '7, 7 of them inside, in group 0'. Fix: correct it.
+    AssertionError: rewards (8, 7), m = 2: OptionError: rule must keep exactly 2 rollouts of each group, inside the \
+mask, got '7 kept, 7 of them inside the mask, in group 0'. Fix: let the function <lambda> return bool (B, n) with 2 \
+true in each row, where the mask is true.
     """
     function = resolve_rule(rule) if isinstance(rule, str) else rule
     for number, (rewards, mask, keep) in enumerate(_groups()):

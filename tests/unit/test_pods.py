@@ -346,8 +346,22 @@ def test_a_rule_of_ones_own_may_say_how_many_come_from_the_high_end(own):
     [
         ("integers", ["integers must return bool (2, 5)", "int64 (2, 5)"]),
         ("indices", ["indices must return bool (2, 5)", "int64 (2, 3)"]),
-        ("everything", ["everything must keep 3 of each group inside the mask", "5, 5 of them inside, in group 0"]),
-        ("outside", ["outside must keep 3 of each group inside the mask", "3, 2 of them inside, in group 1"]),
+        (
+            "everything",
+            [
+                "must keep exactly 3 rollouts of each group",
+                "5 kept, 5 of them inside the mask, in group 0",
+                "function everything",
+            ],
+        ),
+        (
+            "outside",
+            [
+                "must keep exactly 3 rollouts of each group",
+                "3 kept, 2 of them inside the mask, in group 1",
+                "function outside",
+            ],
+        ),
     ],
 )
 def test_a_rule_of_ones_own_that_breaks_its_contract_is_refused(own, name, words):
@@ -500,8 +514,8 @@ def test_the_count_is_taken_as_it_is(keep):
 @pytest.mark.parametrize(
     ("n", "keep", "fraction", "words"),
     [
-        (8, None, None, ["keep or keep_fraction must be set, one of them", "(None, None)"]),
-        (8, 4, 0.5, ["keep or keep_fraction must be set, one of them", "(4, 0.5)"]),
+        (8, None, None, ["keep or keep_fraction must be set, one of them", "'neither'"]),
+        (8, 4, 0.5, ["keep or keep_fraction must be set, one of them", "'both 4 and 0.5'", "set keep_fraction=null"]),
         (8, 1, None, ["keep must be an integer from 2 to n=8", "got 1"]),
         (8, 9, None, ["keep must be an integer from 2 to n=8", "got 9"]),
         (8, True, None, ["keep must be an integer from 2 to n=8", "got True"]),

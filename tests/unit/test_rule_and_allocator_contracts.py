@@ -79,7 +79,7 @@ def by_nothing() -> None: ...
 @pytest.mark.parametrize(
     ("rule", "complaint"),
     [
-        (too_many, "must keep 2 of each group inside the mask"),
+        (too_many, "must keep exactly 2 rollouts of each group, inside the mask"),
         (outside, "of them inside"),
         (by_chance, "the same generator gave another choice"),
         (by_the_other_groups, "depends on the order of the groups"),

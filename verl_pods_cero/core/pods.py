@@ -193,7 +193,7 @@ def keep_count(n: int, keep: int | None = None, keep_fraction: float | None = No
     """
     if (keep is None) == (keep_fraction is None):
         fix = f"set {{keep}}={max(2, n // 4)}" if keep is None else "set {keep_fraction}=null"
-        given = "neither" if keep is None else "both"
+        given = "neither" if keep is None else f"both {keep} and {keep_fraction}"
         raise OptionError("keep", "or {keep_fraction} must be set, one of them", given, fix)
     if keep_fraction is not None:
         if n < 2 or not isinstance(keep_fraction, Real) or not 0 < keep_fraction <= 1:

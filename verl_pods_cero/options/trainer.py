@@ -64,7 +64,9 @@ def check_mode(run: Run) -> None:
     for part in ("filter", "allocator"):
         if getattr(run.options, part).enable:
             rule = f"must be one of {', '.join(BASE_MODES)} while {ROOT}.{part}.enable=true"
-            raise OptionError(MODE, rule, mode, f"take {MODE} out: +pods_cero=pods, cero or pods_cero sets it")
+            misspelt = get_close_matches(mode, BASE_MODES, cutoff=0.5)
+            fix = nearest(mode, BASE_MODES) if misspelt else "take it out: +pods_cero=pods, cero or pods_cero sets it"
+            raise OptionError(MODE, rule, mode, fix)
     # With both off any trainer will do, such as one that another plugin registers where this process cannot see it.
     if mode not in BASE_MODES.values() and get_close_matches(mode, BASE_MODES, cutoff=_NEARLY):
         raise OptionError(MODE, "names no trainer", mode, nearest(mode, BASE_MODES))

@@ -80,7 +80,14 @@ def test_keeping_every_rollout_of_a_uniform_allocation_trains_as_verls_own_train
 
 
 def test_a_failing_job_of_a_multirun_leaves_the_others_their_folder_and_ray_session(train, tmp_path, capsys):
-    run = train("pods_cero.filter.ranking_key=accuracy,acc", multirun=True)
+    # A scorer of a user's own, of which the first step shows what it reports.
+    (tmp_path / "my_scorer.py").write_text(
+        "from verl_pods_cero.quickstart import tasks\n"
+        "def compute_score(*args, **kwargs):\n"
+        "    return tasks.compute_score(*args, **kwargs)\n"
+    )
+    scorer = f"reward.custom_reward_function.path={tmp_path}/my_scorer.py"
+    run = train("pods_cero.filter.ranking_key=accuracy,acc", scorer, multirun=True)
     assert run.status != 0
     first, second = (run.folder / str(job) for job in (0, 1))
     assert read_steps(first) == []

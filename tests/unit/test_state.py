@@ -320,3 +320,14 @@ def test_a_difference_is_worded_under_the_callers_names(saved: Path) -> None:
         option_names({"rho": "pods_cero.allocator.rho"}),
     ):
         load_state(saved, other)
+
+
+def test_a_state_of_before_a_setting_existed_belongs_to_a_run_that_leaves_it_alone(tmp_path):
+    before = replace(
+        HEADER, settings={k: v for k, v in SETTINGS.as_dict().items() if k not in ("focus", "drift_noise")}
+    )
+    save_state(tmp_path / "state.npz", before, {})
+    assert load_state(tmp_path / "state.npz", HEADER) == {}
+    other = replace(HEADER, settings=replace(SETTINGS, focus=1.0).as_dict())
+    with pytest.raises(StateError, match="focus"):
+        load_state(tmp_path / "state.npz", other)

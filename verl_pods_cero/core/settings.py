@@ -13,6 +13,10 @@ from verl_pods_cero.errors import OptionError, nearest
 SCHEDULES = ("round", "epoch")
 
 
+# Fields that the first state files did not have.
+_LATER = ("focus", "drift_noise")
+
+
 @dataclass(frozen=True)
 class AllocatorSettings:
     """Settings shared by all allocators; every count of responses is in rollouts.
@@ -150,8 +154,13 @@ class AllocatorSettings:
         return self.batch_prompts * self.n_units
 
     def as_dict(self) -> dict[str, int | float | str | None]:
-        """The fields by name, as the header of a state file keeps them."""
-        return dataclasses.asdict(self)
+        """The fields by name, as the header of a state file keeps them.
+
+        Fields that came later are left out at their defaults, so that states of before them still belong to their runs.
+        """
+        defaults = {field.name: field.default for field in dataclasses.fields(self)}
+        fields = dataclasses.asdict(self)
+        return {name: fields[name] for name in fields if name not in _LATER or fields[name] != defaults[name]}
 
     def _check_whole(self, name: str) -> None:
         value = getattr(self, name)

@@ -215,7 +215,8 @@ def sees_ones(rewards, mask, keep, rng):
 
 
 def test_a_rule_sees_the_value_of_a_group_that_has_only_one():
-    apply({"a": [1.0, 1.0, 1.0, 1.0]}, keep=2, rule="tests.unit.test_rollouts:sees_ones")
+    _, kept = apply({"a": [1.0, 1.0, 1.0, 1.0]}, keep=2, rule="tests.unit.test_rollouts:sees_ones")
+    assert kept.sessions.tolist() == [True, True, False, False]
 
 
 def test_a_group_is_dropped_by_the_rewards_that_it_is_updated_on_whatever_it_was_ranked_by():

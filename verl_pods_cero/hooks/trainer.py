@@ -73,6 +73,7 @@ class PodsCeroMixin(_Base):
         if options.filter.enable:
             self._filter = PodsFilter(options.filter, rollout.n, options.zero_variance_tolerance)
         self._prompts: AllocatedPrompts | None = None
+        self._keys, self._required = value_keys(options), required_keys(options)
         self._now = Step()
         self._failed_in_a_row = 0
         self.timing_raw: dict[str, float] = {}
@@ -215,8 +216,8 @@ class PodsCeroMixin(_Base):
         now = self._now
         now.keys = list(batch.keys)
         with marked_timer("pods_select", self.timing_raw):
-            rollouts = rows.read_rollouts(batch, value_keys(self.pods_cero), now.submitted)
-            usable = scored(rollouts, required_keys(self.pods_cero))
+            rollouts = rows.read_rollouts(batch, self._keys, now.submitted)
+            usable = scored(rollouts, self._required)
             now.rollouts, now.unscored = rollouts.only(usable), int((~usable).sum())
             batch, now.dropped = rows.split(batch, rollouts.index, usable)
         self._observe(now.rollouts)

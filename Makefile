@@ -33,9 +33,11 @@ docs: $(VENV)/installed
 
 # Hours. What is finished is kept and not made again: stop it and go on as you like.
 reproduce: $(VENV)/installed
-	$(BIN)/python benchmarks/headline.py
+	$(BIN)/python -m benchmarks.headline
+	$(BIN)/python -m benchmarks.allocation
 	mkdir -p outputs
 	$(BIN)/verl-pods-cero report docs/results/headline --baseline grpo --title "The headline on a CPU" --out outputs/headline.html --csv docs/results/headline.csv --figures docs/images/headline --overwrite
+	for world in steep own; do $(BIN)/verl-pods-cero report docs/results/allocation/$$world --baseline uniform --title "Allocators on a CPU ($$world)" --out outputs/allocation-$$world.html --csv docs/results/allocation/$$world.csv --figures docs/images/allocation/$$world --overwrite || exit 1; done
 	$(BIN)/python benchmarks/picture.py
 
 $(VENV)/installed: requirements/torch.txt requirements/cpu.txt setup.cfg

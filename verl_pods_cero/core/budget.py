@@ -52,6 +52,18 @@ class BudgetedAllocator(ABC):
         """Return the least and the most rollouts of a prompt that is served, but for one that a limit cuts short."""
         return settings.unit, settings.n_max_units * settings.unit
 
+    @classmethod
+    def takes_everyone(cls, settings: AllocatorSettings, offered: int) -> bool:
+        """Say whether a round gives each of `offered` prompts all that a prompt can get, whatever was learnt.
+
+        Formula:
+            offered * (most units of a prompt) <= units of a round.
+        """
+        units = settings.capacity_units
+        if settings.schedule in cls._paced:
+            units = min(units, -(-settings.budget_units // settings.rounds))
+        return offered * cls.group_sizes(settings)[1] <= units * settings.unit
+
     @property
     def spent(self) -> int:
         """Rollouts handed out so far, those of the open round included."""

@@ -59,6 +59,12 @@ class Cero(BudgetedAllocator):
         most = settings.n_max_units * settings.unit
         return most, most
 
+    @classmethod
+    def takes_everyone(cls, settings: AllocatorSettings, offered: int) -> bool:
+        """The price turns prompts away unless every round must spend its capacity."""
+        bound = not cls._price_moves or settings.budget_units >= settings.rounds * settings.capacity_units
+        return bound and super().takes_everyone(settings, offered)
+
     @property
     def bytes_per_prompt(self) -> int:
         """Memory that the arrays take, per prompt."""

@@ -55,6 +55,11 @@ class Greso(WalkingAllocator):
         each = settings.group_units * settings.unit
         return each, each
 
+    @classmethod
+    def takes_everyone(cls, settings: AllocatorSettings, offered: int) -> bool:
+        """Not of a batch of the loader, of which it skips what taught nothing: of all prompts alone."""
+        return offered >= settings.num_prompts and super().takes_everyone(settings, offered)
+
     def __init__(self, settings: AllocatorSettings) -> None:
         super().__init__(settings)
         self.streak: SmallInts = np.zeros(settings.num_prompts, dtype=np.int32)

@@ -30,6 +30,11 @@ class Uniform(WalkingAllocator):
         each = settings.group_units * settings.unit
         return each, each
 
+    @classmethod
+    def takes_everyone(cls, settings: AllocatorSettings, offered: int) -> bool:  # noqa: ARG003
+        """To take everyone is what it is for."""
+        return False
+
     def _choose(self, candidates: Ints | None) -> tuple[Ints, Ints]:
         each = self.settings.group_units
         rows = self._met(candidates, -(-self._room // each))

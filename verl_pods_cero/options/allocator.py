@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from dataclasses import fields
 from typing import TYPE_CHECKING
@@ -10,13 +11,15 @@ from verl_pods_cero.core.allocators import create_allocator, resolve_allocator
 from verl_pods_cero.core.budget import BudgetedAllocator
 from verl_pods_cero.core.settings import AllocatorSettings
 from verl_pods_cero.core.steps import group_sizes, most_steps
-from verl_pods_cero.errors import OptionError, nearest, option_names
+from verl_pods_cero.errors import LOGGER, OptionError, nearest, option_names
 from verl_pods_cero.options.data_files import training_rows
 from verl_pods_cero.options.names import ALLOCATOR_NAMES
 from verl_pods_cero.options.schema import ROOT, AllocatorOptions, Run
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
+
+logger = logging.getLogger(LOGGER)
 
 PATH = f"{ROOT}.allocator"
 CANDIDATES = ("pool", "loader")
@@ -96,11 +99,36 @@ def check_sizes(run: Run) -> None:
     if rows is None:  # remote files or a data set of the user's own: its sizes are checked when it is loaded
         resolve_allocator(options.name)
         return
-    allocator = create_allocator(options.name, allocator_settings(run.config, options, rows))
+    settings = allocator_settings(run.config, options, rows)
+    _check_choice(run, settings)
+    allocator = create_allocator(options.name, settings)
     if options.dump_prompts and not isinstance(allocator, BudgetedAllocator):
         rule = f"needs an allocator that keeps pass rates, and {options.name} does not"
         fix = "set it to false, or derive the class from verl_pods_cero.core.budget.BudgetedAllocator"
         raise OptionError(f"{PATH}.dump_prompts", rule, True, fix)
+
+
+def _check_choice(run: Run, settings: AllocatorSettings) -> None:
+    """Refuse a batch of the loader that leaves nothing to choose from, and warn of a data set that does."""
+    options, data = run.options.allocator, run.config.data
+    if options.candidates == "pool":
+        if remark := no_choice(options.name, settings, settings.num_prompts):
+            logger.warning("%s.name=%s changes nothing here: %s", PATH, options.name, remark)
+        return
+    size = "gen_batch_size" if data.get("gen_batch_size") else "train_batch_size"
+    if remark := no_choice(options.name, settings, int(data[size])):
+        fix = f"set {PATH}.candidates=pool, or data.gen_batch_size={4 * settings.batch_prompts} to choose from"
+        rule = f"must leave {options.name} a choice (data.{size}={data[size]}: {remark})"
+        raise OptionError(f"{PATH}.candidates", rule, options.candidates, fix)
+
+
+def no_choice(name: str, settings: AllocatorSettings, offered: int) -> str:
+    """Return why an allocator gives all of the prompts that a round offers it the same, or an empty text."""
+    takes_everyone = getattr(resolve_allocator(name), "takes_everyone", None)  # one of the user's own may lack it
+    if takes_everyone is None or not takes_everyone(settings, offered):
+        return ""
+    most = group_sizes(name, settings)[1]
+    return f"a round has rollouts enough for all of its {offered} prompts, {most} each, as in plain GRPO"
 
 
 @option_names(ALLOCATOR_NAMES)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.unit.test_rollouts import make_rollouts
-from verl_pods_cero.core.allocators import KNOWN, Allocation, create_allocator
+from verl_pods_cero.core.allocators import KNOWN, Allocation, create_allocator, resolve_allocator
 from verl_pods_cero.core.cero import Cero
 from verl_pods_cero.core.settings import AllocatorSettings
 from verl_pods_cero.core.steps import Steps, group_sizes, most_steps
@@ -290,3 +290,36 @@ def test_every_field_of_the_core_has_the_users_name():
     assert {"keep", "keep_fraction", "rule"} <= FILTER_NAMES.keys()
     named = {**ALLOCATOR_NAMES, **FILTER_NAMES}.values()
     assert all(name.startswith(("pods_cero.", "data.", "actor_rollout_ref.", "the number of rows")) for name in named)
+
+
+@pytest.mark.parametrize("name", [name for name in KNOWN if name != "knapsack"])  # which needs n_max above n
+@pytest.mark.parametrize("offered", [8, 10, 32])
+@pytest.mark.parametrize("sizes", [{}, {"capacity": 80}, {"budget": 10 * 64}, {"budget": 2560, "capacity": 256}])
+def test_an_allocator_that_takes_everyone_gives_all_offered_the_same_whatever_it_learnt(name, offered, sizes):
+    settings = make_planner(name, rounds=10, **sizes).settings
+    allocator = create_allocator(name, settings)
+    if not type(allocator).takes_everyone(settings, offered):
+        return
+    for step in range(min(settings.rounds, settings.budget // (8 * offered))):
+        rows = np.arange(offered)
+        plan = allocator.plan(None if offered == settings.num_prompts else rows)
+        assert sorted(plan.indices) == [*rows]
+        assert {*plan.rollouts} == {8}
+        wins = np.where(plan.indices % 3, 8, step % 8)
+        allocator.observe(plan.indices, wins, 8 - wins)
+        allocator.advance()
+
+
+@pytest.mark.parametrize(
+    ("name", "taken"), [("cero", True), ("prioritized", True), ("thompson", True), ("greso", False), ("uniform", False)]
+)
+def test_a_batch_of_the_loader_that_fits_into_a_round_leaves_no_choice_but_to_skip(name, taken):
+    settings = make_planner(name, budget=10 * 64).settings
+    assert resolve_allocator(name).takes_everyone(settings, 8) is taken
+    assert not resolve_allocator(name).takes_everyone(settings, 9)
+
+
+def test_a_price_is_a_choice_and_no_price_is_none():
+    settings = make_planner(budget=10 * 64, capacity=80).settings
+    assert not resolve_allocator("cero").takes_everyone(settings, 8)
+    assert resolve_allocator("fixed_pacing").takes_everyone(settings, 8)

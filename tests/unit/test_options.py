@@ -326,3 +326,11 @@ def test_a_scorer_that_says_what_it_reports_is_held_to_it(configure):
     config = configure(**scorer, **{"pods_cero.filter.ranking_key": "accuracy"})
     with pytest.raises(OptionError, match=r"ranking_key is no key .* got 'accuracy'. Fix: did you mean 'acc'"):
         validate(config, use_critic=False, use_reference=False)
+
+
+def test_an_allocator_that_serves_every_prompt_in_every_round_is_warned_of(configure, caplog):
+    check(configure(**OFF, **{ALLOCATOR + "enable": True, "data.train_batch_size": 32}))
+    assert (
+        "pods_cero.allocator.name=cero changes nothing here: a round has rollouts enough for all of its 32"
+        in caplog.text
+    )

@@ -129,7 +129,8 @@ def test_no_allocator_has_more_of_the_utility_than_the_offline_optimum() -> None
 def test_a_run_spends_its_budget_and_no_more(name: str) -> None:
     run = played(name)
     assert run.groups.rollouts.sum() == run.settings.budget == 1920
-    assert run.per_step(run.groups.rollouts).max() <= 80
+    # a plain step has ten prompts of 8, and a round of CERO room for one more
+    assert run.per_step(run.groups.rollouts).max() <= (80 if run.settings.capacity is None else 88)
     assert run.metrics[-1]["spent"] == 1920
     assert [metrics["rollouts"] for metrics in run.metrics] == run.per_step(run.groups.rollouts).tolist()
 
@@ -146,7 +147,7 @@ def test_a_small_run_follows_its_golden_trajectory() -> None:
         "uniform": (240.0, 127.0),
         "cero": (240.0, 162.0),
     }
-    assert numbers["cero"]["utility_share"] == pytest.approx(0.9149699336, abs=1e-9)
+    assert numbers["cero"]["utility_share"] == pytest.approx(0.9141994097, abs=1e-9)
 
 
 def test_a_prompts_next_rollout_has_the_same_luck_under_every_allocator() -> None:

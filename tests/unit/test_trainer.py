@@ -30,7 +30,13 @@ SMALL = {
     "trainer.total_training_steps": 2,
 }
 NO_FILTER = {"pods_cero.filter.enable": False, "pods_cero.filter.keep": None}
-CERO = {**NO_FILTER, "pods_cero.allocator.enable": True, "pods_cero.allocator.unit": 2}
+# A round of a plain step's rollouts, so that each has four prompts.
+ALLOCATOR = {
+    "pods_cero.allocator.enable": True,
+    "pods_cero.allocator.unit": 2,
+    "pods_cero.allocator.capacity": 16,
+}
+CERO = {**NO_FILTER, **ALLOCATOR}
 
 
 @pytest.fixture(scope="module")
@@ -349,7 +355,7 @@ def test_a_prompt_of_one_rollout_is_dropped_without_a_filter_too(stage):
 
 
 def test_both_parts_together_filter_what_was_allocated(stage):
-    run = stage(mixed_rows, {"pods_cero.allocator.enable": True, "pods_cero.allocator.unit": 2})
+    run = stage(mixed_rows, ALLOCATOR)
     logged = run.fit()
     assert [step["cero/rollouts"] for step in logged] == [16, 16]
     assert [step["pods/rollouts_kept"] for step in logged] == [8, 8]
@@ -357,9 +363,15 @@ def test_both_parts_together_filter_what_was_allocated(stage):
 
 def test_the_loaders_order_can_be_the_candidates(stage):
     options = {**CERO, "pods_cero.allocator.candidates": "loader", "data.shuffle": False}
-    run = stage(mixed_rows, options)
+    run = stage(mixed_rows, {**options, "pods_cero.allocator.capacity": None})
     run.fit()
-    assert by_row(run)[0] == [0, 1, 2, 3]
+    assert by_row(run)[0][:4] == [0, 1, 2, 3]
+
+
+def test_a_batch_of_the_loader_that_leaves_nothing_to_choose_is_refused(stage):
+    plain = "data.train_batch_size=4: a round has rollouts enough for all of its 4 prompts, 4 each, as in plain GRPO"
+    with pytest.raises(OptionError, match=f"candidates must leave cero a choice .{plain}"):
+        stage(mixed_rows, {**CERO, "pods_cero.allocator.candidates": "loader"})
 
 
 def test_more_prompts_a_batch_than_rows_that_verl_kept_are_refused_by_name(stage, configure):

@@ -25,6 +25,9 @@ class BudgetedAllocator(ABC):
         28 bytes a prompt here: a, b, q (float64) and exposures (int32, in units).
     """
 
+    headroom: float = 1.0
+    """Capacity of a `round` that none is given for, over the rollouts of a plain step."""
+
     # Schedules in which a round spends no more than an even share of what is left.
     _paced: tuple[str, ...] = ()
 

@@ -35,6 +35,9 @@ class Cero(BudgetedAllocator):
     (24, 0.5)
     """
 
+    # 132 units for 128 due, as published: without room above what is due, every round is filled and no price acts.
+    headroom = 33 / 32
+
     _price_moves = True
     _serves_its_plan = True
 

@@ -91,6 +91,8 @@ class AllocatorSettings:
         unit: int | None = None,
         budget: int | None = None,
         rounds: int | None = None,
+        capacity: int | None = None,
+        headroom: float = 1.0,
         schedule: str = "round",
         **others: Any,
     ) -> AllocatorSettings:
@@ -98,7 +100,8 @@ class AllocatorSettings:
 
         Formula:
             steps = epochs max(1, floor(M / batch_prompts)); budget = steps batch_prompts n; n_max = n; unit = 4, or
-            gcd(n, n_max) where 4 does not divide both; rounds = steps, or the epochs that these make.
+            gcd(n, n_max) where 4 does not divide both; rounds = steps, or the epochs that these make; capacity of a
+            `round` = headroom batch_prompts n where that is above 1, rounded up to whole prompts of n_max.
 
         What is given is taken as it is; `others` are the fields that nothing follows from.
 
@@ -112,12 +115,16 @@ class AllocatorSettings:
         per_epoch = max(1, num_prompts // max(1, batch_prompts))
         steps = steps or epochs * per_epoch
         n_max = n if n_max is None else n_max
+        unit = (math.gcd(n, n_max) if n % 4 or n_max % 4 else 4) if unit is None else unit
+        if capacity is None and schedule == "round" and headroom > 1.0 and n_max > 0:
+            capacity = min(math.ceil(headroom * batch_prompts * n / n_max), num_prompts) * n_max
         return cls(
             num_prompts=num_prompts,
             batch_prompts=batch_prompts,
             n=n,
             n_max=n_max,
-            unit=(math.gcd(n, n_max) if n % 4 or n_max % 4 else 4) if unit is None else unit,
+            unit=unit,
+            capacity=capacity,
             budget=steps * batch_prompts * n if budget is None else budget,
             rounds=(steps if schedule == "round" else math.ceil(steps / per_epoch)) if rounds is None else rounds,
             schedule=schedule,

@@ -145,6 +145,7 @@ def allocator_settings(config: DictConfig, options: AllocatorOptions, num_prompt
         n=int(config.actor_rollout_ref.rollout.n),
         steps=config.trainer.total_training_steps,
         epochs=config.trainer.total_epochs,
+        headroom=getattr(resolve_allocator(options.name), "headroom", 1.0),
         **{name: getattr(options, name) for name in shared},
     )
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from verl_pods_cero.core.allocators import KNOWN, Allocator, create_allocator
+from verl_pods_cero.core.allocators import KNOWN, Allocator, create_allocator, resolve_allocator
 from verl_pods_cero.core.arrays import Floats, Ints
 from verl_pods_cero.core.greedy_marginal import GreedyMarginal
 from verl_pods_cero.core.ranking import leaders
@@ -86,6 +86,8 @@ def settings_for(player: Player, sizes: Mapping[str, Any], seed: int) -> Allocat
         OptionError: the sizes do not fit together.
     """
     own = {"knapsack": {"n_max": 2 * sizes["n"]}, "thompson": {"rho": _THOMPSON_RHO}}.get(player.allocator, {})
+    if player.allocator != OFFLINE:
+        own["headroom"] = getattr(resolve_allocator(player.allocator), "headroom", 1.0)
     given = {name: value for name, value in sizes.items() if value is not None}
     return AllocatorSettings.of_run(**{**own, **given}, schedule=player.schedule, seed=seed)
 

@@ -14,6 +14,7 @@ from tests.unit.stage import Score, Stage, restore_patches, rows_left, start_tra
 from verl_pods_cero.core.pods import needs
 from verl_pods_cero.core.state import StateError
 from verl_pods_cero.errors import OptionError, PluginError
+from verl_pods_cero.hooks import checkpoint
 from verl_pods_cero.hooks.prompts import row_of
 from verl_pods_cero.hooks.trainer import FAILED_STEPS
 from verl_pods_cero.metric_names import ALLOCATION_METRICS, FILTER_METRICS
@@ -361,6 +362,20 @@ def test_both_parts_together_filter_what_was_allocated(stage):
     assert [step["pods/rollouts_kept"] for step in logged] == [8, 8]
 
 
+def test_a_run_starts_from_what_an_earlier_one_wrote_down(stage, tmp_path):
+    """Rows 0 and 1 are always solved, the others half of the time: the second run knows it from the first step on."""
+
+    def score(uid: str, session: int, _step: int) -> float:
+        return float(row_of(uid) < 2 or session % 2)
+
+    first = {"trainer.save_freq": 8, "trainer.total_training_steps": 8, "trainer.resume_mode": "disable"}
+    stage(score, {**CERO, **first, "pods_cero.allocator.dump_prompts": True}).fit()
+    known = tmp_path / "checkpoints" / "global_step_8" / checkpoint.PROMPTS_FILE
+    run = stage(score, {**CERO, "trainer.resume_mode": "disable", "pods_cero.allocator.warm_start": str(known)})
+    run.fit()
+    assert not {0, 1} & {*by_row(run)[0]}
+
+
 def test_the_loaders_order_can_be_the_candidates(stage):
     options = {**CERO, "pods_cero.allocator.candidates": "loader", "data.shuffle": False}
     run = stage(mixed_rows, {**options, "pods_cero.allocator.capacity": None})
@@ -385,6 +400,7 @@ def test_a_resumed_run_makes_the_allocations_of_the_unbroken_one(stage, tmp_path
     options = {
         **CERO,
         "pods_cero.allocator.schedule": schedule,
+        "pods_cero.allocator.capacity": 16 if schedule == "round" else None,
         "trainer.total_training_steps": 6,
         "trainer.save_freq": 1,
     }

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from verl_pods_cero.core.allocators import Allocation
 from verl_pods_cero.core.arrays import Floats, Ints, SmallInts
-from verl_pods_cero.core.pass_rates import Calibration, PassRates, checked_indices, checked_outcomes
+from verl_pods_cero.core.pass_rates import Calibration, PassRates, checked_indices, checked_outcomes, summed_outcomes
 from verl_pods_cero.core.settings import AllocatorSettings
 
 
@@ -27,6 +27,9 @@ class BudgetedAllocator(ABC):
 
     headroom: float = 1.0
     """Capacity of a `round` that none is given for, over the rollouts of a plain step."""
+
+    learns: bool = True
+    """Whether outcomes decide whom it serves."""
 
     # Schedules in which a round spends no more than an even share of what is left.
     _paced: tuple[str, ...] = ()
@@ -135,6 +138,21 @@ class BudgetedAllocator(ABC):
         self._learn(rows, wins, losses)
 
     def _learn(self, rows: Ints, wins: Floats, losses: Floats) -> None:
+        self.rates.observe(rows, wins, losses)
+
+    def warm_start(self, indices: ArrayLike, successes: ArrayLike, failures: ArrayLike) -> None:
+        """Take in outcomes of before the run, in rollouts, as if each prompt had been met once just before it.
+
+        Raises:
+            RuntimeError: The run has begun.
+        """
+        if self.round or self._open_calls:
+            raise RuntimeError("outcomes of before the run come before its first round")
+        outcomes = checked_outcomes(self.settings.num_prompts, indices, successes, failures)
+        self._recall(*summed_outcomes(*outcomes))
+
+    def _recall(self, rows: Ints, wins: Floats, losses: Floats) -> None:
+        """What `warm_start` does: distinct prompts, each with an outcome."""
         self.rates.observe(rows, wins, losses)
 
     def advance(self) -> None:

@@ -81,6 +81,11 @@ class Cero(BudgetedAllocator):
     def _learn(self, rows: Ints, wins: Floats, losses: Floats) -> None:
         duals.observe(self._duals, rows, wins, losses)
 
+    def _recall(self, rows: Ints, wins: Floats, losses: Floats) -> None:
+        """Duals start at 4 q, of what is known by then."""
+        duals.observe(self._duals, rows, wins, losses)
+        self._duals.theta[rows] = 4.0 * self.rates.q[rows]
+
     def advance(self) -> None:
         """Close the round: duals and price move by what was planned."""
         duals.advance(self._duals, self._open_plan)

@@ -100,11 +100,19 @@ class Greso(WalkingAllocator):
 
     def _learn(self, rows: Ints, wins: Floats, losses: Floats) -> None:
         super()._learn(rows, wins, losses)
+        self._open_counts += self._streaks(rows, wins, losses)
+
+    def _recall(self, rows: Ints, wins: Floats, losses: Floats) -> None:
+        super()._recall(rows, wins, losses)
+        self._streaks(rows, wins, losses)
+
+    def _streaks(self, rows: Ints, wins: Floats, losses: Floats) -> list[int]:
+        """Lengthen and end streaks; count prompts that were all right, all wrong, and all."""
         seen = wins + losses > 0
         rows, easy, hard = rows[seen], losses[seen] == 0, wins[seen] == 0
         longer = np.abs(self.streak[rows]) + 1
         self.streak[rows] = np.where(easy, longer, np.where(hard, -longer, 0))
-        self._open_counts += [int(easy.sum()), int(hard.sum()), len(rows)]
+        return [int(easy.sum()), int(hard.sum()), len(rows)]
 
     def advance(self) -> None:
         """Close the round and adjust how much is explored."""

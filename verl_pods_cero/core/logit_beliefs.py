@@ -23,6 +23,8 @@ _DRIFT_PRECISION = 4.0
 _LEAST_VARIANCE = 1e-3
 # A clock before every other: such prompts have had no outcome, and their age is the run's and one epoch more.
 NEVER = -1.0
+# The clock of outcomes from before the run: nothing has drifted since, and yet no prompt was met in it.
+BEFORE = float(np.nextafter(0.0, NEVER))
 
 
 @dataclass(frozen=True)
@@ -66,9 +68,9 @@ class LogitBeliefs:
 
     Shapes and units:
         mean, variance: (M,) float32, logits and their squares. clock: (M,) float64, epochs of M n rollouts spent when
-        the prompt's last outcomes were taken in, NEVER before. noise Q: logits^2 an epoch. drift r: logits an epoch;
-        information I: epochs^2 / logits^2. first: (4,) number of prompts met, and the sums of m, of m^2 + v and of
-        clocks at their first outcomes.
+        the prompt's last outcomes were taken in; NEVER where it had none, BEFORE where they are from before the run.
+        noise Q: logits^2 an epoch. drift r: logits an epoch; information I: epochs^2 / logits^2. first: (4,) number
+        of prompts met, and the sums of m, of m^2 + v and of clocks at their first outcomes.
 
     Source:
         Assumed-density filtering of a logistic-normal state, as in West, Harrison and Migon (1985), "Dynamic

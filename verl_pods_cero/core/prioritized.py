@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from verl_pods_cero.core.arrays import Floats, Ints
-from verl_pods_cero.core.logit_beliefs import NEVER, LogitBeliefs
+from verl_pods_cero.core.logit_beliefs import BEFORE, NEVER, LogitBeliefs
 from verl_pods_cero.core.mixed_groups import MixedGroups
 from verl_pods_cero.core.pass_rates import checked_indices, summed_outcomes
 from verl_pods_cero.core.ranked import RankedAllocator
@@ -25,7 +25,7 @@ class Prioritized(RankedAllocator):
         priority_i = v_i^focus (t - t_i); the largest get n rollouts each.
         v_i = 1 - E p_i^n - E (1 - p_i)^n, the probability that a group of n has both outcomes under what is believed
         of the prompt at clock t (`LogitBeliefs`); t counts epochs, M n rollouts each, before the open round; t_i is t
-        at the prompt's last outcomes, and -1 before any.
+        at the prompt's last outcomes in this run, and -1 before any.
 
     What `focus` does:
         where priorities have one threshold c, a prompt is met again when (t - t_i) = c / v^focus, so often in
@@ -60,6 +60,7 @@ class Prioritized(RankedAllocator):
         self.beliefs = LogitBeliefs.start(settings.num_prompts, settings.drift_noise)
         self._mixed = MixedGroups(settings.group_units * settings.unit)
         self._cursor = 0
+        self._warm = False
         # Nothing is known yet, so all have one weight.
         self._weight: Floats = np.full(settings.num_prompts, self._weights(np.zeros(1, dtype=np.int64))[0])
 
@@ -95,7 +96,10 @@ class Prioritized(RankedAllocator):
             stale = (self._cursor + np.arange(count)) % self.settings.num_prompts
             self._cursor = (self._cursor + count) % self.settings.num_prompts
         self._weight[stale] = self._weights(stale)
-        return np.asarray(self._weight[which] * (self._clock - self.beliefs.clock[which]))
+        met = self.beliefs.clock[which]
+        if self._warm:
+            met = np.where(met == BEFORE, NEVER, met)
+        return np.asarray(self._weight[which] * (self._clock - met))
 
     def _learn(self, rows: Ints, wins: Floats, losses: Floats) -> None:
         super()._learn(rows, wins, losses)
@@ -103,6 +107,12 @@ class Prioritized(RankedAllocator):
         if len(rows):
             self.beliefs.observe(rows, wins, losses, self._clock)
             self._weight[rows] = self._weights(rows)
+
+    def _recall(self, rows: Ints, wins: Floats, losses: Floats) -> None:
+        super()._recall(rows, wins, losses)
+        self.beliefs.observe(rows, wins, losses, BEFORE)
+        self._weight[:] = self._weights(np.arange(self.settings.num_prompts))
+        self._warm = True
 
     def metrics(self) -> dict[str, float]:
         """Adds drift (logits an epoch), and prior_mean and prior_sd of the logits of prompts not met yet."""
@@ -131,7 +141,7 @@ class Prioritized(RankedAllocator):
         for name in ("logit_variance", "weight"):
             yield bool((np.isfinite(state[name]) & (state[name] >= 0)).all()), f"numbers {name} below 0 or not finite"
         clock = state["logit_clock"]
-        known = (clock == NEVER) | ((clock >= 0) & (clock <= self._epochs(int(state["spent"]))))
+        known = (clock == NEVER) | ((clock >= BEFORE) & (clock <= self._epochs(int(state["spent"]))))
         yield bool(known.all()), "outcomes from outside the run"
         yield 0 <= int(state["cursor"]) < self.settings.num_prompts, f"a cursor of {state['cursor']}"
 
@@ -143,4 +153,5 @@ class Prioritized(RankedAllocator):
         beliefs.clock[:], beliefs.first[:] = state["logit_clock"], state["logit_first"]
         beliefs.drift, beliefs.information = state["drift"].tolist()
         self._weight[:] = state["weight"]
+        self._warm = bool((beliefs.clock == BEFORE).any())
         self._cursor = int(state["cursor"])

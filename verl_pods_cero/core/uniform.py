@@ -24,6 +24,8 @@ class Uniform(WalkingAllocator):
     ([3, 0], [8, 8])
     """
 
+    learns = False
+
     @classmethod
     def group_sizes(cls, settings: AllocatorSettings) -> tuple[int, int]:
         """Whoever is served gets n."""

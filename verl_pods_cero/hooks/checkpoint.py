@@ -92,13 +92,16 @@ def load(folder: Path, header: StateHeader) -> dict[str, np.ndarray]:
 
 
 def dump_prompts(folder: Path, allocator: Allocator) -> None:
-    """Write what the allocator knows of each prompt as parquet, for people to look at."""
+    """Write what the allocator knows of each prompt as parquet: to look at, or for the next run's warm start."""
     assert isinstance(allocator, BudgetedAllocator), "the options refuse others"
     import pandas as pd
 
+    a0, b0 = allocator.rates.prior
     columns = {
         "row": np.arange(allocator.settings.num_prompts),
         "rollouts": allocator.exposures * allocator.settings.unit,
+        "successes": allocator.rates.a - a0,
+        "failures": allocator.rates.b - b0,
         "a": allocator.rates.a,
         "b": allocator.rates.b,
         "pass_rate": allocator.predict(np.arange(allocator.settings.num_prompts)),

@@ -15,6 +15,7 @@ from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from verl.utils.debug import marked_timer
 
 from verl_pods_cero.core.allocators import create_allocator
+from verl_pods_cero.core.budget import BudgetedAllocator
 from verl_pods_cero.core.steps import Steps
 from verl_pods_cero.errors import LOGGER, PluginError, option_names
 from verl_pods_cero.hooks import checkpoint, rows
@@ -34,6 +35,7 @@ from verl_pods_cero.options.names import ALLOCATOR_NAMES
 from verl_pods_cero.options.schema import BASE_MODES, PodsCeroOptions
 from verl_pods_cero.options.scorer import required_keys, value_keys
 from verl_pods_cero.options.update_shape import update_shape
+from verl_pods_cero.options.warm_start import read_outcomes
 
 if TYPE_CHECKING:
     from verl.trainer.ppo.v1 import PPOTrainer as _Base
@@ -105,7 +107,11 @@ class PodsCeroMixin(_Base):
         from_loader = options.candidates == "loader"
         candidates = PositionStream(self.train_dataloader, f"data.{size}") if from_loader else None
         with option_names(ALLOCATOR_NAMES):
-            steps = Steps(create_allocator(options.name, settings), settings, candidates)
+            allocator = create_allocator(options.name, settings)
+        if options.warm_start is not None:
+            assert isinstance(allocator, BudgetedAllocator), "the options refuse others"
+            allocator.warm_start(*read_outcomes(options.warm_start, settings.num_prompts))
+        steps = Steps(allocator, settings, candidates)
         header = checkpoint.state_header(options, settings, self.train_dataset, self.config.data.prompt_key)
         self._prompts = AllocatedPrompts(steps, options, self.pods_cero.zero_variance_tolerance, header)
         # Steps and the learning-rate schedule follow the allocator. Epochs do not count: one

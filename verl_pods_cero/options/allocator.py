@@ -15,6 +15,7 @@ from verl_pods_cero.errors import LOGGER, OptionError, nearest, option_names
 from verl_pods_cero.options.data_files import training_rows
 from verl_pods_cero.options.names import ALLOCATOR_NAMES
 from verl_pods_cero.options.schema import ROOT, AllocatorOptions, Run
+from verl_pods_cero.options.warm_start import read_outcomes
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -102,6 +103,11 @@ def check_sizes(run: Run) -> None:
     settings = allocator_settings(run.config, options, rows)
     _check_choice(run, settings)
     allocator = create_allocator(options.name, settings)
+    if options.warm_start is not None:
+        if not isinstance(allocator, BudgetedAllocator) or not allocator.learns:
+            rule = f"needs an allocator that chooses by outcomes, and {options.name} does not"
+            raise OptionError(f"{PATH}.warm_start", rule, options.warm_start, "take it out, or use another allocator")
+        read_outcomes(options.warm_start, rows)
     if options.dump_prompts and not isinstance(allocator, BudgetedAllocator):
         rule = f"needs an allocator that keeps pass rates, and {options.name} does not"
         fix = "set it to false, or derive the class from verl_pods_cero.core.budget.BudgetedAllocator"

@@ -106,6 +106,9 @@ class AllocatorOptions:
     # Success is a value of at least this; by default the value must be 0 or 1 (or -1 or 1).
     success_threshold: float | None = None
 
+    # Outcomes of before the run: parquet with row, successes and failures, as dump_prompts writes it.
+    warm_start: str | None = None
+
     # Writes what is known of each prompt as parquet with every checkpoint.
     dump_prompts: bool = False
 

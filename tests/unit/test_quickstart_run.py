@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
-import signal
+import os
+import pty
 import subprocess
 import sys
+import termios
 import time
 
 import psutil
@@ -13,6 +16,7 @@ import pytest
 
 from tests.unit.report_runs import steps, write_run
 from verl_pods_cero.quickstart import run, summary
+from verl_pods_cero.quickstart.progress import StepLines
 from verl_pods_cero.quickstart.run import stock_command
 from verl_pods_cero.tools.reports.time_shares import time_shares
 
@@ -59,7 +63,7 @@ def test_a_run_that_ends_leaves_no_process_and_its_status():
     assert gone(helper)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", run.ENDING)
 def test_an_interrupted_run_leaves_no_process(number):
     process, helper = start("stay")
     process.send_signal(number)
@@ -67,6 +71,73 @@ def test_an_interrupted_run_leaves_no_process(number):
     assert process.returncode == 130, error
     assert "Stopping the run" in error
     assert gone(helper)
+
+
+def test_a_closed_terminal_ends_the_run_and_all_of_its_processes():
+    terminal, other_end = pty.openpty()
+    command = [sys.executable, "-c", RUN, "-c", DRIVER, "stay"]
+    process = subprocess.Popen(
+        command, stdin=other_end, stdout=subprocess.PIPE, stderr=other_end, preexec_fn=make_terminal_ours
+    )
+    os.close(other_end)
+    assert process.stdout is not None
+    helper = int(process.stdout.readline())
+    os.close(terminal)
+    with process.stdout:
+        assert process.wait(60) == 130
+    assert gone(helper)
+
+
+def make_terminal_ours() -> None:
+    os.setsid()
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+
+def test_steps_are_printed_as_they_are_logged_and_the_rest_goes_to_a_file(tmp_path, capsys):
+    log = tmp_path / "project" / "experiment.jsonl"
+    driver = f"""
+import json, pathlib, time
+log = pathlib.Path({str(log)!r})
+log.parent.mkdir()
+print("verl says much")
+with log.open("w") as file:
+    for step in (1, 2):
+        line = json.dumps({{"step": step, "data": {{"critic/score/mean": step / 4, "timing_s/step": 2.0}}}})
+        file.write(line[:9]), file.flush(), time.sleep(0.6)
+        file.write(line[9:] + "\\n"), file.flush()
+"""
+    with (tmp_path / "output.log").open("w") as output:
+        watch = StepLines(tmp_path)
+        assert run.run_and_leave_nothing([sys.executable, "-c", driver], output, watch) == 0
+    watch()
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert lines[1:] == [["1", "-", "0.250", "-", "-", "2.0"], ["2", "-", "0.500", "-", "-", "2.0"]]
+    assert len(lines[0]) == len(lines[1])
+    assert (tmp_path / "output.log").read_text() == "verl says much\n"
+
+
+def test_a_log_of_an_earlier_run_in_the_folder_is_not_printed(tmp_path, capsys):
+    log = tmp_path / "project" / "experiment.jsonl"
+    log.parent.mkdir()
+    log.write_text('{"step": 1, "data": {}}\n')
+    os.utime(log, (0, 0))
+    StepLines(tmp_path)()
+    assert capsys.readouterr().out == ""
+
+
+def test_a_failed_run_shows_the_end_of_what_it_said_and_where_the_rest_is(monkeypatch, tmp_path, capsys):
+    driver = "import sys; [print(f'line {n}') for n in range(99)]; sys.exit('keep must be at most 16')"
+    monkeypatch.setattr(run, "stock_command", lambda *_: [sys.executable, "-c", driver])
+    assert run.run([f"hydra.run.dir={tmp_path}"]) == 1
+    *last, where = capsys.readouterr().err.splitlines()
+    assert last[-1] == "keep must be at most 16" and len(last) == run.LAST_LINES
+    assert where.endswith(f"its output is in {tmp_path}/output.log.")
+
+
+def test_flags_of_hydra_print_to_the_terminal(monkeypatch, capfd):
+    monkeypatch.setattr(run, "stock_command", lambda *_: [sys.executable, "-c", "print('the configuration')"])
+    run.run(["--cfg", "job"])
+    assert "the configuration" in capfd.readouterr().out
 
 
 def test_the_command_is_the_stock_one(tmp_path):
@@ -92,10 +163,11 @@ def trained(tmp_path, monkeypatch):
     commands = []
 
     def train(records, **options):
-        def run_and_leave_nothing(command):
+        def run_and_leave_nothing(command, _output, watch):
             commands.append(command)
             (folder,) = (word.removeprefix("hydra.run.dir=") for word in command if word.startswith("hydra.run.dir="))
             write_run(tmp_path / folder, records, **options)
+            watch()
             return 0
 
         monkeypatch.setattr(run, "run_and_leave_nothing", run_and_leave_nothing)
@@ -157,7 +229,7 @@ def test_another_recipe_is_refused_with_the_command_that_runs_it(flag, capsys):
 def test_a_command_that_leaves_no_run_folder_ends_well(trained, monkeypatch, capsys):
     trained(None)
     monkeypatch.setattr(run, "run_and_leave_nothing", lambda _command: 0)
-    assert run.run(["--cfg", "job"]) == 0
+    assert run.run(["hydra.run.dir=nothing", "--cfg", "job"]) == 0
     assert capsys.readouterr().err.startswith("no table: RUN must be a folder or a log that exists")
 
 

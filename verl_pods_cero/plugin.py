@@ -25,7 +25,7 @@ from typing import Any
 import wrapt
 
 from verl_pods_cero import cpu
-from verl_pods_cero.errors import LOGGER, OptionError, PluginError
+from verl_pods_cero.errors import LOGGER, FieldError, PluginError
 
 logger = logging.getLogger(LOGGER)
 
@@ -101,7 +101,7 @@ def _with_our_checks(verls: Callable[..., None]) -> Callable[..., None]:
 
         try:
             options = validate(config, use_critic=use_critic, use_reference=use_reference_policy)
-        except (OptionError, PluginError) as error:
+        except (FieldError, PluginError) as error:
             raise _in_one_line(error) from error
         if options is not None:
             # Hydra's own resolvers, such as its output folder, answer in this process alone.

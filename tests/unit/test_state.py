@@ -13,7 +13,7 @@ import pytest
 
 from verl_pods_cero.core.allocators import create_allocator
 from verl_pods_cero.core.settings import AllocatorSettings
-from verl_pods_cero.core.state import StateError, StateHeader, fingerprint, load_state, save_state
+from verl_pods_cero.core.state import StateError, StateHeader, fingerprint, load_state, read_header, save_state
 from verl_pods_cero.core.steps import Steps
 from verl_pods_cero.errors import option_names
 
@@ -112,6 +112,17 @@ def test_a_state_of_another_run_is_refused_with_what_differs_and_a_way_out(
 ) -> None:
     with pytest.raises(StateError, match=complaint):
         load_state(saved, replace(HEADER, **changes))
+
+
+def test_a_setting_that_may_grow_may_not_shrink(saved: Path) -> None:
+    budget = SETTINGS.as_dict()["budget"]
+    larger, smaller = (replace(HEADER, settings=SETTINGS.as_dict() | {"budget": budget + more}) for more in (6, -6))
+    assert load_state(saved, larger, growing=["budget"]).keys() == load_state(saved, HEADER).keys()
+    assert read_header(saved)["settings"]["budget"] == budget
+    with pytest.raises(StateError, match="longer, not shorter; set steps or budget back"):
+        load_state(saved, smaller, growing=["budget"])
+    with pytest.raises(StateError, match="budget="):
+        load_state(saved, larger)
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:

@@ -395,6 +395,26 @@ def test_more_prompts_a_batch_than_rows_that_verl_kept_are_refused_by_name(stage
         stage(mixed_rows, options)
 
 
+@pytest.mark.parametrize("name", ["cero", "random_matched", "prioritized"])
+@pytest.mark.parametrize("schedule", ["round", "epoch"])
+def test_a_run_that_ended_can_be_made_longer_and_spends_the_larger_budget(stage, caplog, name, schedule):
+    options = {**CERO, "pods_cero.allocator.name": name, "trainer.save_freq": 1, "trainer.resume_mode": "auto"}
+    if schedule == "epoch":
+        options |= {"pods_cero.allocator.schedule": "epoch", "pods_cero.allocator.capacity": None}
+        options |= {"pods_cero.allocator.rounds": 2}
+    short = stage(mixed_rows, {**options, "trainer.total_training_steps": 3}).fit()
+    if schedule == "epoch":
+        if name == "prioritized":  # it spends an even share in each round; the others may have rounds left
+            with pytest.raises(StateError, match="48 rollouts were added to the budget, and no round is left"):
+                stage(mixed_rows, {**options, "trainer.total_training_steps": 6})
+        options["pods_cero.allocator.rounds"] = 4
+    longer = stage(mixed_rows, {**options, "trainer.total_training_steps": 6}).fit()
+    assert short[-1]["cero/budget_spent"] == 48
+    assert sum(step["cero/rollouts"] for step in [*short, *longer]) == 96
+    assert longer[-1]["cero/budget_spent"] == 96
+    assert "budget 48 -> 96" in caplog.text
+
+
 @pytest.mark.parametrize("schedule", ["round", "epoch"])
 def test_a_resumed_run_makes_the_allocations_of_the_unbroken_one(stage, tmp_path, schedule):
     options = {

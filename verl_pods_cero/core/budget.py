@@ -209,6 +209,13 @@ class BudgetedAllocator(ABC):
             "open_units": self._open_units.copy(),
         }
 
+    def extended(self, state: dict[str, np.ndarray], rollouts: int) -> dict[str, np.ndarray]:  # noqa: ARG002
+        """Return a state of a run that had so many rollouts less to spend as a state of this one.
+
+        What was learnt and spent stands; pace, and whatever else depends on the budget and the rounds, is this run's.
+        """
+        return state
+
     def load_state_dict(self, state: dict[str, np.ndarray]) -> None:
         """Go on from a saved state.
 

@@ -124,6 +124,11 @@ class Cero(BudgetedAllocator):
         adds_up = left == most if self._serves_its_plan else 0 <= left <= most
         yield adds_up, f"{left} units left, and {closed} spent in closed rounds, of {self.settings.budget_units}"
 
+    def extended(self, state: dict[str, np.ndarray], rollouts: int) -> dict[str, np.ndarray]:
+        """What was added is left to spend; duals and price go on, at the longer run's smaller steps."""
+        left = state.get("units_left")
+        return state if left is None else state | {"units_left": left + rollouts // self.settings.unit}
+
     def load_state_dict(self, state: dict[str, np.ndarray]) -> None:
         """Go on from a saved state; the caches follow from the posterior."""
         super().load_state_dict(state)

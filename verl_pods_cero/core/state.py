@@ -6,7 +6,7 @@ import contextlib
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -90,21 +90,47 @@ def save_state(path: str | os.PathLike[str], header: StateHeader, arrays: Mappin
     _sync_folder(path.parent)
 
 
-def load_state(path: str | os.PathLike[str], expected: StateHeader) -> dict[str, np.ndarray]:
+def load_state(
+    path: str | os.PathLike[str], expected: StateHeader, growing: Collection[str] = ()
+) -> dict[str, np.ndarray]:
     """Read a state back, if it is whole and belongs to this run.
+
+    Args:
+        path: of the file.
+        expected: what the state must belong to.
+        growing: settings of which this run may have more than was saved.
 
     Raises:
         StateError: There is no file, it is cut short or edited, or it was saved by another version, allocator or
             schedule, with other settings, or for another data set.
     """
-    path = Path(path)
+    text, found, arrays = _read(Path(path))
+    _check_header(verbatim(path), found, expected, growing)
+    if arrays.pop(_CHECKSUM, np.zeros(0)).tobytes() != _checksum(text, arrays):
+        raise StateError(
+            f"{verbatim(path)} was changed after it was saved (its checksum does not match): "
+            "go back to an earlier checkpoint"
+        )
+    return arrays
+
+
+def read_header(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Read what a state belongs to, and none of its arrays.
+
+    Raises:
+        StateError: There is no file, or it is another kind of file.
+    """
+    return _read(Path(path), only=_HEADER)[1]
+
+
+def _read(path: Path, only: str = "") -> tuple[bytes, dict[str, Any], dict[str, np.ndarray]]:
+    """Return the header as it was written and as it reads, and the arrays."""
     place = verbatim(path)
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-            arrays = {name: archive[name] for name in archive.files}
+            arrays = {name: archive[name] for name in archive.files if only in ("", name)}
         text = arrays.pop(_HEADER).tobytes()
-        found = dict(json.loads(text))
-        checksum = arrays.pop(_CHECKSUM).tobytes()
+        return text, dict(json.loads(text)), arrays
     except FileNotFoundError as error:
         raise StateError(
             f"no allocator state at {place}: the checkpoint was saved without one; restore the file, or start a new run"
@@ -115,15 +141,9 @@ def load_state(path: str | os.PathLike[str], expected: StateHeader) -> dict[str,
             f"{place} is not a whole allocator state ({verbatim(error)}): it was cut short or is another kind of file;"
             " go back to an earlier checkpoint"
         ) from error
-    _check_header(place, found, expected)
-    if checksum != _checksum(text, arrays):
-        raise StateError(
-            f"{place} was changed after it was saved (its checksum does not match): go back to an earlier checkpoint"
-        )
-    return arrays
 
 
-def _check_header(place: str, found: Mapping[str, Any], expected: StateHeader) -> None:
+def _check_header(place: str, found: Mapping[str, Any], expected: StateHeader, growing: Collection[str] = ()) -> None:
     advice = {
         "version": "use the release of verl-pods-cero that saved it, or start a new run",
         "allocator": "set {name} back, or start a new run in another folder",
@@ -142,9 +162,15 @@ def _check_header(place: str, found: Mapping[str, Any], expected: StateHeader) -
         raise StateError(f"{place} does not say its settings: it was edited; go back to an earlier checkpoint")
     for name in sorted(saved_settings.keys() | now_settings.keys()):
         saved, now = saved_settings.get(name), now_settings.get(name)
-        if saved != now:
-            known = f"was saved with {{{name}}}={verbatim(repr(saved))}, this run has {verbatim(repr(now))}"
-            raise StateError(f"{place} {known}: set it back, or start a new run in another folder")
+        if saved == now:
+            continue
+        known = f"was saved with {{{name}}}={verbatim(repr(saved))}, this run has {verbatim(repr(now))}"
+        fix = "set it back, or start a new run in another folder"
+        if name in growing and type(saved) is type(now) is int:
+            if saved < now:
+                continue
+            fix = f"a run may be made longer, not shorter; set {{steps}} or {{{name}}} back, or start a new run"
+        raise StateError(f"{place} {known}: {fix}")
 
 
 def _checksum(header: bytes, arrays: Mapping[str, np.ndarray]) -> bytes:

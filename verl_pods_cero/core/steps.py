@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from typing import TypeAlias
 
 import numpy as np
 
@@ -43,6 +44,24 @@ def most_steps(settings: AllocatorSettings, group: int | None = None) -> int:
         return settings.rounds
     prompts = min(settings.budget // (group or settings.unit), settings.rounds * settings.num_prompts)
     return math.ceil(prompts / settings.batch_prompts) + settings.rounds
+
+
+State: TypeAlias = dict[str, np.ndarray]
+
+
+def extension(allocator: Allocator) -> Callable[[State, int], State]:
+    """Return what makes a state of a shorter run one of this run, as `BudgetedAllocator.extended` does.
+
+    Raises:
+        ValueError: the allocator has none.
+    """
+    extended: Callable[[State, int], State] | None = getattr(allocator, "extended", None)
+    if extended is None:
+        raise ValueError(
+            f"{type(allocator).__name__} has no method `extended`, and cannot go on with a larger budget than it was "
+            "saved with; set the budget back, or derive it from verl_pods_cero.core.budget.BudgetedAllocator"
+        )
+    return extended
 
 
 class Steps:
@@ -165,14 +184,23 @@ class Steps:
             "rollouts_taken": np.array(self.rollouts_taken),
         }
 
-    def load_state_dict(self, state: dict[str, np.ndarray]) -> None:
+    def load_state_dict(self, state: dict[str, np.ndarray], added: int = 0) -> None:
         """Go on from a saved state.
 
+        Args:
+            state: what `state_dict` returned.
+            added: rollouts of this run's budget that the run that saved it did not have.
+
         Raises:
-            ValueError: it lacks an array, or holds what cannot be. Nothing has changed then.
+            ValueError: it lacks an array, or holds what cannot be, or an allocator of one's own cannot be made to
+                spend more than it was to. Nothing has changed then.
         """
         inner = {name.removeprefix(_INNER): value for name, value in state.items() if name.startswith(_INNER)}
         refuse_state(self._state_rules(state))
+        if added and int(state["rounds_closed"]) >= self.settings.rounds:
+            raise ValueError(f"{added} rollouts were added to the budget, and no round is left to spend them in")
+        if added:
+            inner = extension(self.allocator)(inner, added)
         self.allocator.load_state_dict(inner)
         self.pending = Allocation(state["pending_indices"], state["pending_rollouts"])
         self._round_open = bool(state["round_open"])

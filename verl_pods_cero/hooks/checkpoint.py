@@ -10,24 +10,20 @@ from typing import Any
 
 import numpy as np
 from omegaconf import DictConfig
-from verl.utils.checkpoint.checkpoint_manager import find_latest_ckpt_path
 
 from verl_pods_cero.core.allocators import Allocator
 from verl_pods_cero.core.budget import BudgetedAllocator
 from verl_pods_cero.core.settings import AllocatorSettings
-from verl_pods_cero.core.state import StateHeader, fingerprint, load_state, save_state
+from verl_pods_cero.core.state import StateHeader, fingerprint, load_state, read_header, save_state
 from verl_pods_cero.errors import LOGGER, option_names
 from verl_pods_cero.files import written_whole
 from verl_pods_cero.options.names import ALLOCATOR_NAMES
+from verl_pods_cero.options.resume import GROWING, STATE_FILE, added_budget, resumed_folder, state_settings
 from verl_pods_cero.options.schema import AllocatorOptions
 
 logger = logging.getLogger(LOGGER)
 
-FILE = "pods_cero_allocator.npz"
 PROMPTS_FILE = "pods_cero_prompts.parquet"
-
-# Options that no allocator knows of, and that its counts depend on all the same.
-_MEANING = ("candidates", "success_key", "success_threshold")
 
 
 def state_header(options: AllocatorOptions, settings: AllocatorSettings, dataset: Any, prompt_key: str) -> StateHeader:
@@ -37,7 +33,7 @@ def state_header(options: AllocatorOptions, settings: AllocatorSettings, dataset
         schedule=settings.schedule,
         dataset_fingerprint=fingerprint(_rows(dataset, prompt_key)),
         dataset_size=settings.num_prompts,
-        settings={**settings.as_dict(), **{name: getattr(options, name) for name in _MEANING}},
+        settings=state_settings(options, settings),
     )
 
 
@@ -67,18 +63,14 @@ def step_folder(config: DictConfig, step: int) -> Path:
 
 def resumed_step(config: DictConfig) -> int:
     """Return the step that verl will resume from, 0 for a run from the beginning."""
-    trainer = config.trainer
-    folder = trainer.resume_from_path if trainer.resume_mode == "resume_path" else None
-    if trainer.resume_mode == "auto":
-        folder = find_latest_ckpt_path(str(Path(trainer.default_local_dir).absolute()))
-    step = str(folder).rpartition("global_step_")[2]
+    step = str(resumed_folder(config)).rpartition("global_step_")[2]
     return int(step) if step.isdigit() else 0  # verl refuses a path without a step itself
 
 
 def save(folder: Path, header: StateHeader, state: dict[str, np.ndarray]) -> None:
     """Write the state into a checkpoint folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    save_state(folder / FILE, header, state)
+    save_state(folder / STATE_FILE, header, state)
 
 
 @option_names(ALLOCATOR_NAMES)
@@ -88,7 +80,17 @@ def load(folder: Path, header: StateHeader) -> dict[str, np.ndarray]:
     Raises:
         StateError: there is none, it is damaged, or it belongs to another run.
     """
-    return load_state(folder / FILE, header)
+    return load_state(folder / STATE_FILE, header, GROWING)
+
+
+def added(folder: Path, header: StateHeader) -> int:
+    """Return the rollouts of this run's budget that the run that was saved did not have, and say so."""
+    found, now = read_header(folder / STATE_FILE), header.settings
+    saved = found["settings"]
+    if grown := [f"{name} {saved[name]} -> {now[name]}" for name in GROWING if saved[name] != now[name]]:
+        more = "the run is longer than it was when it was saved (%s): from here on its pace is that of the longer run"
+        logger.warning(more, ", ".join(grown))
+    return added_budget(found, header)
 
 
 def dump_prompts(folder: Path, allocator: Allocator) -> None:

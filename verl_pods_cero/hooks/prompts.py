@@ -97,9 +97,9 @@ class AllocatedPrompts:
         """Return the allocator's state and the steps of the open round that are still to come."""
         return self._steps.state_dict()
 
-    def load_state_dict(self, state: dict[str, np.ndarray]) -> None:
-        """Go on from a saved state."""
-        self._steps.load_state_dict(state)
+    def load_state_dict(self, state: dict[str, np.ndarray], added: int = 0) -> None:
+        """Go on from a saved state, with so many rollouts more in the budget than it was saved with."""
+        self._steps.load_state_dict(state, added)
 
 
 def successes(rollouts: Rollouts, options: AllocatorOptions, tolerance: float = 0.0) -> Mask:

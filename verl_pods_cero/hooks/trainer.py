@@ -130,7 +130,8 @@ class PodsCeroMixin(_Base):
         super()._load_checkpoint()
         if self._prompts is not None and self.global_steps > 0:
             folder = checkpoint.step_folder(self.config, self.global_steps)
-            self._prompts.load_state_dict(checkpoint.load(folder, self._prompts.header))
+            header = self._prompts.header
+            self._prompts.load_state_dict(checkpoint.load(folder, header), checkpoint.added(folder, header))
 
     @overrides
     def on_train_begin(self) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from verl_pods_cero.errors import OptionError
-from verl_pods_cero.options import allocator, data_files, scorer, trainer
+from verl_pods_cero.options import allocator, data_files, resume, scorer, trainer
 from verl_pods_cero.options import filter as rollout_filter
 from verl_pods_cero.options.schema import BASE_MODES, ROOT, PodsCeroOptions, Run, parse
 
@@ -36,6 +36,8 @@ CHECKS: tuple[tuple[str, Callable[[Run], None]], ...] = (
     (FILTER, rollout_filter.check_min_prompts),
     (ALLOCATOR, allocator.check_plan),
     (ALLOCATOR, allocator.check_sizes),
+    (OURS, resume.check_checkpoint),
+    (ALLOCATOR, resume.check_state),
 )
 
 

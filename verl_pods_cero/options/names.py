@@ -10,6 +10,7 @@ FILTER_NAMES = {each.name: f"{ROOT}.filter.{each.name}" for each in fields(Filte
 ALLOCATOR_NAMES = {
     **{each.name: f"{ROOT}.allocator.{each.name}" for each in fields(AllocatorOptions)},
     "n": "actor_rollout_ref.rollout.n",
+    "steps": "trainer.total_training_steps",
     "batch_prompts": "data.train_batch_size",
     "num_prompts": "the number of rows in data.train_files",
 }

@@ -8,6 +8,7 @@ import os
 import pty
 import subprocess
 import sys
+import tempfile
 import termios
 import time
 
@@ -114,6 +115,15 @@ with log.open("w") as file:
     assert lines[1:] == [["1", "-", "0.250", "-", "-", "2.0"], ["2", "-", "0.500", "-", "-", "2.0"]]
     assert len(lines[0]) == len(lines[1])
     assert (tmp_path / "output.log").read_text() == "verl says much\n"
+
+
+def test_a_run_leaves_nothing_in_the_temporary_folder(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    driver = "import tempfile; print(tempfile.mkstemp(), tempfile.gettempdir(), flush=True)"
+    with (tmp_path / "output.log").open("w") as output:
+        run.run_and_leave_nothing([sys.executable, "-c", driver], output)
+    assert f"{tmp_path}/pods-cero-" in (tmp_path / "output.log").read_text()
+    assert [path.name for path in tmp_path.iterdir()] == ["output.log"]
 
 
 def test_a_log_of_an_earlier_run_in_the_folder_is_not_printed(tmp_path, capsys):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -19,7 +21,9 @@ from tests.unit.report_runs import (
     write_run,
     write_sweep,
 )
+from verl_pods_cero import run_record
 from verl_pods_cero.errors import OptionError
+from verl_pods_cero.run_record import RunRecord
 from verl_pods_cero.tools.reports.accuracy import Measure, curves
 from verl_pods_cero.tools.reports.groups import group_runs
 from verl_pods_cero.tools.reports.log_files import read_log
@@ -130,6 +134,71 @@ def test_a_run_with_fewer_steps_than_asked_for_is_incomplete_and_says_when_it_wa
     (run,) = found(write_run(tmp_path / "run", steps([0.5, None]), asked=4))
     assert run.status == "incomplete"
     assert run.detail.startswith("1 of 4 steps: running or stopped, last written 20")
+
+
+def test_a_run_of_which_the_process_is_gone_without_a_word_failed(tmp_path):
+    folder = write_run(tmp_path / "run", steps([0.5, None]), asked=4)
+    replace(RunRecord.of_this_process(), born=0.0).write(folder)
+    (run,) = found(folder)
+    assert run.status == "failed"
+    assert run.detail == f"1 of 4 steps: process {os.getpid()} is gone and left no word: it was killed or interrupted"
+
+
+def test_a_run_of_which_the_process_lives_is_running(tmp_path):
+    folder = write_run(tmp_path / "run", steps([0.5, None]), asked=4)
+    RunRecord.of_this_process().write(folder)
+    (run,) = found(folder)
+    assert (run.status, run.detail.split(", last")[0]) == (
+        "incomplete",
+        f"1 of 4 steps: running, as process {os.getpid()}",
+    )
+
+
+def test_a_run_of_another_machine_is_not_judged_by_the_processes_here(tmp_path):
+    folder = write_run(tmp_path / "run", steps([0.5, None]), asked=4)
+    replace(RunRecord.of_this_process(), host="elsewhere", born=0.0).write(folder)
+    (run,) = found(folder)
+    assert run.detail.startswith("1 of 4 steps: running or stopped")
+
+
+def test_what_a_run_wrote_down_that_it_failed_with_is_told(tmp_path):
+    folder = write_run(tmp_path / "run", steps([0.5, None]), asked=4)
+    RunRecord.of_this_process().with_end(RuntimeError("ray::step()\nActorDiedError: out of memory")).write(folder)
+    (run,) = found(folder)
+    assert (run.status, run.detail) == ("failed", "1 of 4 steps: ActorDiedError: out of memory")
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"pid": "x", "born": 1.0, "host": "h"}'])
+def test_a_record_that_cannot_be_read_counts_as_none(tmp_path, text):
+    folder = write_run(tmp_path / "run", steps([0.5, None]), asked=4)
+    (folder / run_record.FILE).write_text(text)
+    assert run_record.read(folder) is None
+    assert found(folder)[0].status == "incomplete"
+
+
+RECORDED_JOB = """
+import hydra
+import verl  # loads the plugin
+
+@hydra.main(config_path=".", config_name="options", version_base=None)
+def main(config):
+    if config.get("fails"):
+        raise RuntimeError("the engine died")
+
+main()
+"""
+
+
+@pytest.mark.parametrize(("options", "error"), [([], ""), (["+fails=true"], "RuntimeError: the engine died")])
+def test_a_job_writes_down_how_it_ended(tmp_path, options, error):
+    (tmp_path / "job.py").write_text(RECORDED_JOB)
+    (tmp_path / "options.yaml").write_text("defaults: [pods_cero_schema, _self_]\n")
+    command = [sys.executable, "job.py", f"hydra.run.dir={tmp_path}/run", *options]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    record = run_record.read(tmp_path / "run")
+    assert record is not None, done.stderr
+    assert (done.returncode == 0, record.error) == (not error, error)
+    assert record.ended is not None and record.ended > record.born
 
 
 @pytest.mark.parametrize("last", [{"cero/budget_left": 0.0}, {"cero/round": 9.0}])

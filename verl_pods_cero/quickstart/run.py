@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ctypes
+import getpass
 import os
 import shlex
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -137,7 +139,7 @@ def _follow(command: Sequence[str], folder: Path) -> int:
 def run_and_leave_nothing(
     command: Sequence[str], output: IO[str] | None = None, watch: Callable[[], None] | None = None
 ) -> int:
-    """Run a command to its end, and end every process that it leaves.
+    """Run a command to its end, end every process that it leaves, and remove its temporary files.
 
     Args:
         command: the program and its arguments.
@@ -149,8 +151,15 @@ def run_and_leave_nothing(
     """
     _adopt_orphans()
     before = {number: signal.signal(number, signal.default_int_handler) for number in ENDING}
+    temporary = tempfile.TemporaryDirectory(prefix="pods-cero-", ignore_cleanup_errors=True)
     # A session of its own: the terminal's Ctrl-C reaches this process only, which passes it on.
-    process = subprocess.Popen(command, stdout=output, stderr=output and subprocess.STDOUT, start_new_session=True)
+    process = subprocess.Popen(
+        command,
+        stdout=output,
+        stderr=output and subprocess.STDOUT,
+        start_new_session=True,
+        env=_environment(temporary.name),
+    )
     try:
         return _wait(process, watch)
     except KeyboardInterrupt:
@@ -162,9 +171,17 @@ def run_and_leave_nothing(
             signal.signal(number, signal.SIG_IGN)  # a second Ctrl-C must not stop the stopping
         try:
             _end(process)
+            temporary.cleanup()
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+
+def _environment(temporary: str) -> dict[str, str]:
+    """Return the environment of a run whose sockets and lock files go with it; Ray's logs and compiled code stay."""
+    place = Path(tempfile.gettempdir())
+    stays = {"RAY_TMPDIR": str(place), "TORCHINDUCTOR_CACHE_DIR": str(place / f"torchinductor_{getpass.getuser()}")}
+    return {**stays, **os.environ, "TMPDIR": temporary}
 
 
 def _wait(process: subprocess.Popen[bytes], watch: Callable[[], None] | None) -> int:

@@ -10,6 +10,7 @@ from difflib import get_close_matches
 from itertools import takewhile
 from pathlib import Path
 
+from verl_pods_cero import run_record
 from verl_pods_cero.errors import OptionError
 from verl_pods_cero.tools.reports.hydra_files import (
     Job,
@@ -153,7 +154,12 @@ def _with_status(run: Run, over: bool = False) -> Run:
         return replace(run, status=FINISHED, detail=reached)
     if not len(run.log.steps):
         reached = run.log.trouble.clause if run.log.trouble else "no steps logged"
+    record = run_record.read(run.path) if run.path.is_dir() else None
     error = last_traceback(run.path) if run.path.is_dir() else None
+    if record is not None and record.error:
+        error = record.error
+    elif record is not None and record.ended is None and record.alive is False:
+        error = f"process {record.pid} is gone and left no word: it was killed or interrupted"
     if error is not None or over:
         error = error or last_error_record(run.path) or "its job log says no error"
         return replace(run, status=FAILED, detail=f"{reached}: {error}")
@@ -162,6 +168,8 @@ def _with_status(run: Run, over: bool = False) -> Run:
     if asked or not len(run.log.steps):
         # a run that was refused before it started leaves its folder, and says so nowhere in it
         stage = "starting, or refused before it started" if run.log.path.is_dir() else "running or stopped"
+        if record is not None and record.alive:
+            stage = f"running, as process {record.pid}"
         written = time.strftime("%Y-%m-%d %H:%M", time.localtime(run.log.path.stat().st_mtime))
         return replace(run, status=INCOMPLETE, detail=f"{reached}: {stage}, last written {written}")
     return replace(run, detail=reached)

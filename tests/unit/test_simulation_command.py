@@ -152,6 +152,30 @@ def test_the_sizes_of_the_published_run_are_the_synthetic_worlds_defaults(tmp_pa
     assert record["prompts"] == 8960 and record["sizes"]["budget"] == 256_000 and record["sizes"]["batch"] == 66
 
 
+def test_the_learner_is_judged_by_accuracy_paired_with_uniform(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = [*SMALL, "--world", "learner", "--allocators", "uniform,prioritized", "--out", str(tmp_path / "out")]
+    assert simulate(*options) == 0
+    said = capsys.readouterr().out
+    assert "What was learnt" in said and "speed-up" in said and "PODS" not in said
+    assert {found.name for found in (tmp_path / "out").glob("*.png")} == {
+        *("accuracy.png", "effective_prompts.png", "prompts.png")
+    }
+    runs = {(row["allocator"], row["seed"]): row for row in rows(tmp_path / "out" / "runs.csv")}
+    assert all(float(row["accuracy"]) > float(row["accuracy_start"]) for row in runs.values())
+    assert all(row["utility"] == "" for row in runs.values())
+    for seed in ("0", "1"):
+        base, other = runs["uniform", seed], runs["prioritized", seed]
+        assert base["accuracy_start"] == other["accuracy_start"] and float(base["speed_up"]) == 1.0
+        taken = float(base["rollouts_to_accuracy"]) / float(other["rollouts_to_accuracy"])
+        assert float(other["speed_up"]) == pytest.approx(taken, rel=1e-4)
+    differences = [row for row in rows(tmp_path / "out" / "differences.csv") if row["measure"] == "accuracy"]
+    assert differences[0]["interval_95"] != ""
+    record = json.loads((tmp_path / "out" / "simulation.json").read_text())
+    assert record["learner"] == {"update": "sgd", "noise": 0.0, "difficulty": 2.0, "transfer": 1.0}
+
+
 # --- refusals -----------------------------------------------------------------------------------------------------
 
 
@@ -165,6 +189,12 @@ def test_the_sizes_of_the_published_run_are_the_synthetic_worlds_defaults(tmp_pa
         (["--world", "synthetic", "--recorded", "x.json"], "--world excludes --recorded"),
         (["--recorded", "nowhere.json"], "--recorded cannot be read"),
         (["--smoothing", "3"], "--smoothing belongs to --recorded"),
+        (["--update", "adam"], "--update belongs to --world learner"),
+        (["--world", "learner", "--update", "adamw"], "did you mean 'adam'"),
+        (["--world", "learner", "--noise", "3"], "moves nothing under sgd"),
+        (["--world", "learner", "--transfer", "2"], "--transfer must lie between 0 and 1"),
+        (["--world", "learner", "--allocators", "offline_optimum"], "a world that reacts"),
+        (["--offered", "41"], "--offered must be at most all prompts (40)"),
         (["--budget", "1001"], "--budget must be a multiple of --unit (4)"),
         (["--budget", "100000"], "--budget must be at most"),
         (["--batch", "41"], "--batch must be at most the number of prompts (40)"),

@@ -13,6 +13,7 @@ from verl_pods_cero.core.pods import select
 from verl_pods_cero.core.settings import AllocatorSettings
 from verl_pods_cero.core.uniform import Uniform
 from verl_pods_cero.core.utility import greedy_optimum, utility
+from verl_pods_cero.core.walk import Walk
 from verl_pods_cero.errors import OptionError
 from verl_pods_cero.metric_names import ALLOCATION_METRICS, FILTER_METRICS
 from verl_pods_cero.options.allocator import allocator_settings
@@ -216,6 +217,17 @@ def test_a_limit_of_steps_ends_the_run() -> None:
     settings = settings_for(Player("uniform"), SIZES, 0)
     run = play(create_allocator("uniform", settings), settings, WORLD, 0, limit=5)
     assert run.steps == 5 and run.groups.rollouts.sum() == 400
+
+
+def test_only_what_a_loader_brings_is_served_where_little_is_offered() -> None:
+    settings = settings_for(Player("prioritized"), SIZES, 0)
+    run = play(create_allocator("prioritized", settings), settings, WORLD, 0, offered=15)
+    walk, groups = Walk(60, settings.seed), run.groups
+    for step in range(4):  # four of fifteen make a pass over sixty prompts
+        offered = walk.next_rows(15)
+        walk.step_past(offered[-1])
+        assert set(groups.row[groups.step == step]) <= set(offered)
+    assert groups.rollouts.sum() == settings.budget
 
 
 class Twice(Uniform):

@@ -14,7 +14,7 @@ from verl_pods_cero.tools.simulation.filters import FILTER_MEASURES
 from verl_pods_cero.tools.simulation.measures import CALIBRATION_BINS, DIFFICULTY, MEASURES, Binned, Result
 from verl_pods_cero.tools.simulation.summary import Spread, Summary, curve
 
-SPREAD = ("mean", "standard_deviation", "lowest", "highest", "seeds")
+SPREAD = ("mean", "standard_deviation", "interval_95", "lowest", "highest", "seeds")
 STRETCHES = 40
 
 Row = Sequence[object]

@@ -11,9 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from verl_pods_cero.core.utility import utility
-from verl_pods_cero.errors import PluginError
+from verl_pods_cero.errors import OptionError, PluginError
 from verl_pods_cero.tools.simulation.filters import RULES
+from verl_pods_cero.tools.simulation.learner import Learner, LearnerWorld
 from verl_pods_cero.tools.simulation.logs import write_log
 from verl_pods_cero.tools.simulation.measures import Result, choices, judge
 from verl_pods_cero.tools.simulation.oracles import best_split, curvature
@@ -31,7 +34,9 @@ class Experiment:
         sizes: of every run, as `settings_for` takes them.
         keeps: rollouts that the filter keeps of a group, one after the other; the logs hold the first.
         seeds: how many, from 0.
-        recorded: the world, or None for a synthetic one drawn anew with each seed.
+        recorded: the world, or None for a made-up one drawn anew with each seed.
+        learner: makes the world one that reacts.
+        offered: prompts that a loader brings at a time, or None to choose from all.
     """
 
     players: tuple[Player, ...]
@@ -39,18 +44,28 @@ class Experiment:
     keeps: tuple[int, ...]
     seeds: int
     recorded: RecordedWorld | None
+    learner: Learner | None = None
+    offered: int | None = None
 
     def world(self, seed: int) -> World:
-        """Return the world of a seed."""
+        """Return the world of a seed, as it is before a run."""
+        if self.learner is not None:
+            return LearnerWorld(self.sizes["num_prompts"], self.sizes["n"], seed, self.learner)
         return self.recorded or DriftingWorld.drawn(self.sizes["num_prompts"], seed)
 
     def check(self) -> None:
         """Build every allocator once.
 
         Raises:
-            OptionError: sizes that do not fit together, or an allocator that cannot be built.
+            OptionError: sizes that do not fit together, or an allocator that cannot be built or played.
         """
         world = self.world(0)
+        if self.offered is not None and self.offered > world.num_prompts:
+            fix = f"use {world.num_prompts} or less"
+            raise OptionError("--offered", f"must be at most all prompts ({world.num_prompts})", self.offered, fix)
+        if self.learner is not None and Player(OFFLINE) in self.players:
+            rule = "cannot have it in a world that reacts, where no pass rate is known before the run"
+            raise OptionError("--allocators", rule, OFFLINE, "leave it out, or play oracle")
         for player in self.players:
             create(player, settings_for(player, self.sizes, 0), world)
 
@@ -71,13 +86,17 @@ def run_one(experiment: Experiment, player: Player, seed: int, folder: Path) -> 
     try:
         allocator = create(player, settings, world)
         # A trainer that is given a budget and a number of steps ends at the first of the two.
-        played = play(allocator, settings, world, seed, limit=None if sizes["budget"] is None else sizes["steps"])
+        limit = None if sizes["budget"] is None else sizes["steps"]
+        played = play(allocator, settings, world, seed, limit, experiment.offered)
     except Exception as error:
         raise RunError(f"{player.label}, seed {seed}: {type(error).__name__}: {error}") from error
     filtered = choices(played.groups, RULES, experiment.keeps, seed)
     write_log(
         folder / f"{player.file_stem}-seed{seed}.jsonl", played, next(iter(filtered.values())) if filtered else None
     )
+    if isinstance(world, LearnerWorld):
+        # No best split: how much a prompt teaches depends on what else was served.
+        return judge(played, allocator, world.means(), np.nan, player.label, seed, filtered, np.array(world.accuracy))
     means = means_over_time(world)
     hindsight = settings_for(Player(OFFLINE), sizes, seed)
     best = float(utility(best_split(hindsight, means[1]), curvature(hindsight, means[1])).sum())

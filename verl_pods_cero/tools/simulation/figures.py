@@ -32,6 +32,8 @@ _STYLES: dict[str, dict[str, Any]] = {
 def draw_all(folder: Path, summary: Summary, budget: int, title: str) -> list[Path]:
     """Draw every figure into the folder and return their paths."""
     figures = {"effective_prompts": _effective_prompts(summary, budget), "prompts": _prompts(summary)}
+    if len(next(iter(summary.results.values()))[0].accuracy):
+        figures["accuracy"] = _accuracy(summary, budget)
     if any(result.filters for results in summary.results.values() for result in results):
         figures["filters"] = _filters(summary)
     paths = []
@@ -88,6 +90,24 @@ def _banded(axes: Axes, x: np.ndarray, values: np.ndarray, style: dict[str, Any]
     if len(values) > 1:
         deviation = values[:, whole].std(axis=0, ddof=1)
         axes.fill_between(x[whole], mean - deviation, mean + deviation, color=style["color"], alpha=0.2, linewidth=0)
+
+
+def _accuracy(summary: Summary, budget: int) -> Figure:
+    figure, left, right = _pair()
+    rollouts, reference = np.linspace(0.0, budget, STRETCHES + 1), summary.references[0]
+
+    def curves(name: str) -> np.ndarray:
+        return np.array(
+            [np.interp(rollouts, [0.0, *one.spent], one.accuracy, right=np.nan) for one in summary.results[name]]
+        )
+
+    base = curves(reference)
+    for name, style in _styles(summary).items():
+        _banded(left, rollouts, curves(name), style)
+        _banded(right, rollouts, curves(name) - base, style)
+    left.set(xlabel="rollouts", ylabel="accuracy (mean true pass rate)", title="What the made-up policy learns")
+    right.set(xlabel="rollouts", ylabel="accuracy", title=f"Ahead of {reference}, same seed")
+    return _with_legend(figure, left)
 
 
 def _prompts(summary: Summary) -> Figure:

@@ -38,7 +38,12 @@ MEASURES = {
     "calibration_mae": "mean over groups of |predicted - observed pass rate|",
     "calibration_true_mae": "mean over groups of |predicted - true pass rate|",
     "calibration_bias": "mean over groups of predicted - true pass rate",
+    "accuracy_start": "mean true pass rate before the run (the learner alone)",
+    "accuracy": "the same after the run",
     "rollouts_to_target": "rollouts handed out by the end of the step that reached the target of mixed groups",
+    "mixed_over_reference": "effective_rollout_ratio / the first reference's, same seed",
+    "rollouts_to_accuracy": "rollouts until four fifths of what the first reference gains at that seed",
+    "speed_up": "the first reference's rollouts_to_accuracy / its own, same seed; 0 where it was not reached",
 }
 
 DIFFICULTY = (0.0, 0.02, 0.1, 0.25, 0.5, 0.75, 0.9, 0.98, 1.0)
@@ -79,7 +84,7 @@ class Result:
     Shapes:
         spent, groups, mixed: (steps,), cumulative. difficulty: by `DIFFICULTY`, prompts and their rollouts.
         calibration: by predicted pass rate in ten bins, groups and their predicted and observed rates.
-        filters: (rule, keep) to `FILTER_MEASURES`.
+        filters: (rule, keep) to `FILTER_MEASURES`. accuracy: (steps + 1,), from before the first step, or empty.
     """
 
     player: str
@@ -91,6 +96,7 @@ class Result:
     difficulty: Binned
     calibration: Binned
     filters: dict[tuple[str, int], dict[str, float]] = field(default_factory=dict)
+    accuracy: Floats = field(default_factory=lambda: np.zeros(0))
 
 
 def judge(
@@ -101,6 +107,7 @@ def judge(
     player: str,
     seed: int,
     choices: dict[tuple[str, int], Filtered],
+    accuracy: Floats | None = None,
 ) -> Result:
     """Compute every measure of a run but the one that needs other runs.
 
@@ -108,10 +115,11 @@ def judge(
         played: the run.
         allocator: as the run left it.
         means: true means over the run of p and of p (1 - p), (M,) each.
-        best: utility of the best split of the budget.
+        best: utility of the best split of the budget, NaN where there is none.
         player: its label.
         seed: of the run.
         choices: what each rule of the filter kept.
+        accuracy: before the first step and after each, in a world that has one.
     """
     groups = played.groups
     had = np.bincount(groups.row, weights=groups.rollouts, minlength=len(means[0])).astype(np.float64)
@@ -129,6 +137,8 @@ def judge(
             "coverage": float((had > 0).mean()),
             **spread("exposures", had),
             **_calibration(groups),
+            "accuracy_start": np.nan if accuracy is None else float(accuracy[0]),
+            "accuracy": np.nan if accuracy is None else float(accuracy[-1]),
         },
         spent=np.cumsum(played.per_step(groups.rollouts)),
         groups=np.cumsum(sampled),
@@ -136,18 +146,13 @@ def judge(
         difficulty=_by_difficulty(means[0], had),
         calibration=_by_prediction(groups),
         filters={key: filter_measures(groups, choice) for key, choice in choices.items()},
+        accuracy=np.zeros(0) if accuracy is None else accuracy,
     )
 
 
 def choices(groups: Groups, rules: Sequence[str], keeps: Sequence[int], seed: int) -> dict[tuple[str, int], Filtered]:
     """Let every rule choose at every number of rollouts kept."""
     return {(rule, keep): filter_groups(groups, rule, keep, seed) for rule in rules for keep in keeps}
-
-
-def rollouts_to(result: Result, target: float) -> float:
-    """Rollouts handed out by the end of the step that reached `target` mixed groups; infinity if none did."""
-    step = int(np.searchsorted(result.mixed, target))
-    return float(result.spent[step]) if step < len(result.mixed) else np.inf
 
 
 def _mixed(groups: Groups) -> dict[str, float]:
@@ -183,6 +188,8 @@ def _breadth(groups: Groups, variance: Floats) -> dict[str, float]:
 
 
 def _utility(settings: AllocatorSettings, had: Floats, q: Floats, best: float) -> dict[str, float]:
+    if np.isnan(best):
+        return {"utility": np.nan, "utility_share": np.nan}
     reached = float(utility(had / settings.unit, curvature(settings, q)).sum())
     return {"utility": reached, "utility_share": reached / best if best else np.nan}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +13,8 @@ from verl_pods_cero.core.arrays import Floats, Ints, Mask
 from verl_pods_cero.core.budget import BudgetedAllocator
 from verl_pods_cero.core.settings import AllocatorSettings
 from verl_pods_cero.core.steps import Steps, most_steps
+from verl_pods_cero.core.walk import Walk
+from verl_pods_cero.tools.simulation.learner import LearnerWorld
 from verl_pods_cero.tools.simulation.luck import luck
 from verl_pods_cero.tools.simulation.worlds import World
 
@@ -62,7 +65,14 @@ class Play:
         return np.bincount(self.groups.step, weights=values, minlength=self.steps).astype(np.float64)
 
 
-def play(allocator: Allocator, settings: AllocatorSettings, world: World, seed: int, limit: int | None = None) -> Play:
+def play(
+    allocator: Allocator,
+    settings: AllocatorSettings,
+    world: World,
+    seed: int,
+    limit: int | None = None,
+    offered: int | None = None,
+) -> Play:
     """Play a run to its end, in the steps that a trainer would take.
 
     The world's clock is the share of the budget that was spent before a step: at equal rollouts, every allocator
@@ -74,11 +84,12 @@ def play(allocator: Allocator, settings: AllocatorSettings, world: World, seed: 
         world: where outcomes come from.
         seed: of the outcomes.
         limit: most steps.
+        offered: prompts that a loader brings at a time, in a shuffled order; None to choose from all.
 
     Raises:
         ValueError: the allocator serves a prompt twice in a step.
     """
-    run = Steps(allocator, settings)
+    run = Steps(allocator, settings, None if offered is None else _loader(settings, offered))
     seen = np.zeros(world.num_prompts, dtype=np.int64)
     parts: list[Groups] = []
     metrics: list[dict[str, float]] = []
@@ -91,10 +102,23 @@ def play(allocator: Allocator, settings: AllocatorSettings, world: World, seed: 
         step = run.take()
         groups = _sampled(step, len(metrics), world, progress, seed, seen, _predictions(allocator, step))
         seen[step.indices] += step.rollouts
+        if isinstance(world, LearnerWorld):
+            world.learn(groups.row, groups.rollouts, groups.wins)
         run.observe(step.indices, groups.wins, groups.rollouts - groups.wins)
         parts.append(groups)
         metrics.append({**allocator.metrics(), "prompts": float(len(step)), "rollouts": float(step.total)})
     return Play(settings, _joined(parts), metrics)
+
+
+def _loader(settings: AllocatorSettings, offered: int) -> Callable[[], Ints]:
+    walk = Walk(settings.num_prompts, settings.seed)
+
+    def next_candidates() -> Ints:
+        rows = walk.next_rows(offered)
+        walk.step_past(int(rows[-1]))
+        return rows
+
+    return next_candidates
 
 
 def _sampled(

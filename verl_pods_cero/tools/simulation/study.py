@@ -7,17 +7,19 @@ import json
 import os
 import tempfile
 import time
+from dataclasses import asdict
 from pathlib import Path
 
 import verl_pods_cero
 from verl_pods_cero.core.pods import keep_count
-from verl_pods_cero.errors import OptionError
+from verl_pods_cero.errors import OptionError, nearest
 from verl_pods_cero.tools.command_line import refuse_to_overwrite
 from verl_pods_cero.tools.reports.terminal import wide_console
 from verl_pods_cero.tools.simulation import csv_files, figures, terminal
-from verl_pods_cero.tools.simulation.command import DEFAULTS, PROMPTS, SMOOTHING, world_name
+from verl_pods_cero.tools.simulation.command import SMOOTHING, complete, world_name
 from verl_pods_cero.tools.simulation.experiment import Experiment, cores, run_all
 from verl_pods_cero.tools.simulation.filters import FILTER_MEASURES
+from verl_pods_cero.tools.simulation.learner import UPDATES, Learner
 from verl_pods_cero.tools.simulation.measures import MEASURES, Result
 from verl_pods_cero.tools.simulation.players import parse_players, settings_for
 from verl_pods_cero.tools.simulation.recording import Recording, read_recording
@@ -37,15 +39,16 @@ def simulate(args: argparse.Namespace) -> None:
     """
     started = time.perf_counter()
     kind = world_name(args)
+    recording = _recording(args)
+    complete(args, kind)
     output: Path = args.out or Path(f"simulation-{kind}")
     if output.exists() and not (output / RECORD).is_file():
         raise OptionError("--out", "must be new, or a folder that this command wrote", str(output), "name another one")
     refuse_to_overwrite(output, "--out", overwrite=args.overwrite)
-    for name in ("seeds", "steps", "batch", "n", "prompts", "target", "jobs"):
+    for name in ("seeds", "steps", "batch", "n", "prompts", "offered", "target", "jobs"):
         value, least = getattr(args, name), 2 if name == "n" else 1
         if value is not None and value < least:
             raise OptionError(f"--{name}", f"must be at least {least}", value, f"use {least} or more")
-    recording = _recording(args)
     experiment = _experiment(args, kind, recording)
     experiment.check()
     jobs = args.jobs or cores()
@@ -62,6 +65,8 @@ def simulate(args: argparse.Namespace) -> None:
         _put_in_place(made, output, Path(scratch) / "replaced")
     console = wide_console()
     console.print(terminal.allocator_table(summary))
+    if experiment.learner is not None:
+        console.print(terminal.learner_table(summary))
     if (filters := terminal.filter_table(summary)) is not None:
         console.print(filters)
     print(f"{len(results)} runs in {time.perf_counter() - started:.0f} s on {jobs} processes")
@@ -71,31 +76,39 @@ def simulate(args: argparse.Namespace) -> None:
 
 
 def _experiment(args: argparse.Namespace, kind: str, recording: Recording | None) -> Experiment:
-    batch, budget = DEFAULTS[kind]
     world = None if recording is None else RecordedWorld.of(recording, _smoothing(args))
     sizes = {
-        "num_prompts": world.num_prompts if world else args.prompts or PROMPTS,
-        "batch_prompts": args.batch or batch,
-        "budget": budget if args.budget is None and _as_published(args) else args.budget,
-        **{name: getattr(args, name) for name in ("steps", "n", "n_max", "unit", "rho", "lam")},
+        "num_prompts": world.num_prompts if world else args.prompts,
+        "batch_prompts": args.batch,
+        **{name: getattr(args, name) for name in ("budget", "steps", "n", "n_max", "unit", "rho", "lam")},
     }
-    return Experiment(tuple(parse_players(args.allocators)), sizes, _keeps(args.keep, args.n), args.seeds, world)
+    learner = _learner(args) if kind == "learner" else None
+    # The learner takes its steps on all that was sampled.
+    keeps = () if learner and args.keep is None else _keeps(args.keep, args.n)
+    players = tuple(parse_players(args.allocators))
+    return Experiment(players, sizes, keeps, args.seeds, world, learner, args.offered)
 
 
-def _as_published(args: argparse.Namespace) -> bool:
-    """Whether the sizes are those that the published budget belongs to."""
-    return (args.steps, args.n) == (500, 8) and args.batch is None and args.prompts is None
+def _learner(args: argparse.Namespace) -> Learner:
+    given = {
+        name: getattr(args, name)
+        for name in ("update", "noise", "difficulty", "transfer")
+        if getattr(args, name) is not None
+    }
+    learner = Learner(**given)
+    if learner.update not in UPDATES:
+        raise OptionError("--update", "names none", learner.update, nearest(learner.update, UPDATES))
+    for name, least, most in (("noise", 0.0, 1000.0), ("difficulty", -100.0, 100.0), ("transfer", 0.0, 1.0)):
+        if not least <= (value := getattr(learner, name)) <= most:
+            raise OptionError(f"--{name}", f"must lie between {least:g} and {most:g}", value, "use one in that range")
+    if learner.noise and learner.update == "sgd":
+        fix = "add --update adam, or leave it out"
+        raise OptionError("--noise", "moves nothing under sgd, which does not divide by it", learner.noise, fix)
+    return learner
 
 
 def _recording(args: argparse.Namespace) -> Recording | None:
-    if args.recorded is None:
-        if args.smoothing is not None:
-            raise OptionError("--smoothing", "belongs to --recorded", args.smoothing, "leave it out")
-        return None
-    recording = read_recording(args.recorded)
-    if args.prompts is not None:
-        raise OptionError("--prompts", "belongs to the synthetic world", args.prompts, "leave it out")
-    return recording
+    return None if args.recorded is None else read_recording(args.recorded)
 
 
 def _smoothing(args: argparse.Namespace) -> float:
@@ -139,8 +152,15 @@ def _title(args: argparse.Namespace, kind: str, experiment: Experiment) -> str:
     return (
         f"{world}: {sizes['num_prompts']} prompts, {sizes['steps']} steps of {sizes['batch_prompts']} prompts,"
         f" n = {sizes['n']};"
+        f"{'' if experiment.learner is None else f' {_words(experiment.learner)};'}"
         f" {experiment.seeds} seeds, bands and bars: one standard deviation over seeds"
     )
+
+
+def _words(learner: Learner) -> str:
+    noise = f", noise {learner.noise:g}" if learner.noise else ""
+    transfer = f", transfer {learner.transfer:g}" if learner.transfer < 1 else ""
+    return f"difficulty {learner.difficulty:g}, {learner.update}{noise}{transfer}"
 
 
 def _write_record(
@@ -154,6 +174,8 @@ def _write_record(
         "prompts": experiment.sizes["num_prompts"],
         "keep": experiment.keeps,
         "seeds": experiment.seeds,
+        "offered": experiment.offered,
+        "learner": None if experiment.learner is None else asdict(experiment.learner),
         "target": target,
         "recorded_mixed_share": None if recording is None else recording.mixed_share,
         "measures": MEASURES | FILTER_MEASURES,

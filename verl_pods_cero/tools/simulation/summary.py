@@ -9,21 +9,28 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from verl_pods_cero.core.arrays import Floats
-from verl_pods_cero.tools.simulation.measures import Result, ratio, rollouts_to
+from verl_pods_cero.tools.reports.spread import half_width
+from verl_pods_cero.tools.simulation.measures import Result, ratio
 
 REFERENCES = ("uniform", "random_matched")
+# Share of the reference's gain in accuracy that rollouts are counted up to.
+GAIN = 0.8
 
 
 @dataclass(frozen=True)
 class Spread:
     """A mean over seeds; the spread is the standard deviation over seeds (of one run, not of the mean).
 
-    >>> Spread.of([1.0, 2.0, 3.0])
-    Spread(mean=2.0, deviation=1.0, lowest=1.0, highest=3.0, seeds=3)
+    interval is half the width of the 95 % confidence interval of the mean.
+
+    >>> spread = Spread.of([1.0, 2.0, 3.0])
+    >>> spread.mean, spread.deviation, round(spread.interval, 3), spread.seeds
+    (2.0, 1.0, 2.484, 3)
     """
 
     mean: float
     deviation: float
+    interval: float
     lowest: float
     highest: float
     seeds: int
@@ -34,7 +41,8 @@ class Spread:
         numbers = np.asarray(values, dtype=np.float64)
         alike = len(numbers) > 1 and bool(np.isfinite(numbers).all())
         deviation = float(numbers.std(ddof=1)) if alike else np.nan
-        return cls(float(numbers.mean()), deviation, float(numbers.min()), float(numbers.max()), len(numbers))
+        interval = float(half_width(numbers)) if alike else np.nan
+        return cls(float(numbers.mean()), deviation, interval, float(numbers.min()), float(numbers.max()), len(numbers))
 
 
 @dataclass(frozen=True)
@@ -84,12 +92,48 @@ def summarise(results: Iterable[Result], players: Sequence[str], target: int | N
     reference = Summary(by_player, 0).references[0]
     if target is None:
         target = max(1, int(Summary(by_player, 0).spread(reference, "mixed_groups").mean / 2))
-    complete = {player: [_with_target(one, target) for one in found] for player, found in by_player.items()}
+    complete = {
+        player: [_compared(one, other, target) for one, other in zip(found, by_player[reference], strict=True)]
+        for player, found in by_player.items()
+    }
     return Summary(complete, target)
 
 
-def _with_target(result: Result, target: int) -> Result:
-    return replace(result, numbers={**result.numbers, "rollouts_to_target": rollouts_to(result, target)})
+def _compared(result: Result, reference: Result, target: int) -> Result:
+    """Fill in what needs other runs, the reference's at the same seed among them."""
+    start, end, ratios = (
+        [one.numbers[name] for one in (result, reference)]
+        for name in ("accuracy_start", "accuracy", "effective_rollout_ratio")
+    )
+    accuracy = start[1] + GAIN * (end[1] - start[1])
+    mine, other = rollouts_to_accuracy(result, accuracy), rollouts_to_accuracy(reference, accuracy)
+    own = {
+        "rollouts_to_target": rollouts_to(result, target),
+        "mixed_over_reference": ratios[0] / ratios[1] if ratios[1] else np.nan,
+        "rollouts_to_accuracy": mine,
+        "speed_up": other / mine if mine else np.nan,
+    }
+    return replace(result, numbers={**result.numbers, **own})
+
+
+def rollouts_to(result: Result, target: float) -> float:
+    """Rollouts handed out by the end of the step that reached `target` mixed groups; infinity if none did."""
+    step = int(np.searchsorted(result.mixed, target))
+    return float(result.spent[step]) if step < len(result.mixed) else np.inf
+
+
+def rollouts_to_accuracy(result: Result, target: float) -> float:
+    """Rollouts until an accuracy was reached, linear within a step; infinity if it never was, NaN without any."""
+    if not len(result.accuracy):
+        return np.nan
+    reached = np.flatnonzero(result.accuracy >= target)
+    if not len(reached):
+        return np.inf
+    spent, after = np.concatenate([[0.0], result.spent]), int(reached[0])
+    if not after:
+        return 0.0
+    low, high = result.accuracy[after - 1 : after + 1]
+    return float(spent[after - 1] + (spent[after] - spent[after - 1]) * (target - low) / (high - low))
 
 
 def curve(results: Sequence[Result], edges: Floats) -> tuple[Floats, Floats]:

@@ -55,6 +55,34 @@ def allocator_table(summary: Summary) -> Table:
     return table
 
 
+def learner_table(summary: Summary) -> Table:
+    """Compare what the made-up policy learnt: means over seeds, and the 95 % intervals of means."""
+    from rich.table import Table
+
+    reference = summary.references[0]
+    caption = (
+        "±: half of the 95 % interval of the mean over seeds. accuracy: mean true pass rate after the run."
+        f" rollouts to target: until four fifths of what {reference} gains at that seed; speed-up: {reference}'s, over"
+        f" its own. mixed: rollouts in mixed groups over {reference}'s."
+    )
+    table = Table(title="What was learnt", title_justify="left", caption=caption, caption_justify="left")
+    table.add_column("allocator", no_wrap=True)
+    for heading in ("accuracy", f"less {reference}", "rollouts to target", "speed-up", "mixed"):
+        table.add_column(heading, justify="right")
+    for player in summary.results:
+        difference = Spread.of(summary.differences(player, reference, "accuracy"))
+        cells = [
+            _number(summary.spread(player, "accuracy"), 3, interval=True),
+            "" if player == reference else _number(difference, 3, sign="+", interval=True),
+            *(
+                _number(summary.spread(player, measure), digits, interval=True)
+                for measure, digits in (("rollouts_to_accuracy", 0), ("speed_up", 2), ("mixed_over_reference", 2))
+            ),
+        ]
+        table.add_row(player, *cells)
+    return table
+
+
 def filter_table(summary: Summary) -> Table | None:
     """What PODS' rules keep of the groups of two players; None where nothing was filtered."""
     from rich.table import Table
@@ -88,8 +116,10 @@ def _legend(summary: Summary) -> str:
     )
 
 
-def _number(spread: Spread, digits: int, scale: float = 1.0, unit: str = "", sign: str = "") -> str:
-    """Write a mean and its spread.
+def _number(
+    spread: Spread, digits: int, scale: float = 1.0, unit: str = "", sign: str = "", interval: bool = False
+) -> str:
+    """Write a mean and its spread, or its interval.
 
     >>> _number(Spread.of([0.5, 0.52]), 1, 100.0, "%"), _number(Spread.of([float("inf")]), 0)
     ('51.0 ± 1.4 %', 'not reached')
@@ -99,6 +129,7 @@ def _number(spread: Spread, digits: int, scale: float = 1.0, unit: str = "", sig
     if math.isnan(spread.mean):
         return ""
     text = f"{spread.mean * scale:{sign}.{digits}f}"
-    if not math.isnan(spread.deviation):
-        text += f" ± {spread.deviation * scale:.{digits}f}"
+    around = spread.interval if interval else spread.deviation
+    if not math.isnan(around):
+        text += f" ± {around * scale:.{digits}f}"
     return f"{text} {unit}".rstrip()

@@ -15,7 +15,7 @@ _MOMENTS = 100
 
 
 class World(Protocol):
-    """Pass rates that change with the run's progress and with nothing else: the policy does not react."""
+    """Pass rates of a run. But for the learner's, they change with its progress and nothing else: no policy reacts."""
 
     @property
     def num_prompts(self) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 FILTER_METRICS: Mapping[str, str] = {
     "pods/rollouts_submitted": "rollouts (sessions) that were asked for in the step",
-    "pods/rollouts_returned": "of these, the ones that came back: the engine, the agent loop or the scorer lost the others",
+    "pods/rollouts_returned": "of these, the ones that came back; engine, agent loop or scorer lost the others",
     "pods/rollouts_generated": "of the ones that came back, those that have every value that the run needs",
     "pods/rollouts_kept": "rollouts that the policy was updated on",
     "pods/rollouts_unscored": "rollouts that count as failed: a value that the run needs is missing or not finite",

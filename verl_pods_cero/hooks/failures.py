@@ -47,8 +47,9 @@ class Failures:
         if self._in_a_row == FAILED_STEPS:
             raise PluginError(
                 f"{FAILED_STEPS} steps in a row lost all of their rollouts, or more than "
-                f"pods_cero.max_failed_fraction={self._most:g} of them; in step {number} {failed} of {step.submitted_rollouts} failed ({step.returned} came "
-                f"back, {scored} with every value). {_SEE}. Fix: mend what fails, and resume from the last checkpoint"
+                f"pods_cero.max_failed_fraction={self._most:g} of them; in step {number} {failed} of "
+                f"{step.submitted_rollouts} failed ({step.returned} came back, {scored} with every value). {_SEE}. "
+                "Fix: mend what fails, and resume from the last checkpoint"
             )
 
     def check_end(self) -> None:

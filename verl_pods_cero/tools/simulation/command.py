@@ -10,7 +10,8 @@ from verl_pods_cero.tools.command_line import exit_status, require
 
 WORLDS = ("synthetic",)
 ALLOCATORS = (
-    "uniform,random_matched,knapsack,greso,cero,cero/epoch,greedy_marginal,thompson,prioritized,offline_optimum"
+    "uniform,random_matched,knapsack,greso,cero,cero/epoch,greedy_marginal,thompson,prioritized,"
+    "oracle,greedy_oracle,offline_optimum"
 )
 SEEDS = 10
 SMOOTHING = 7.0
@@ -39,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--allocators",
         default=ALLOCATORS,
         metavar="A,...",
-        help="name, name/epoch or package.module:Class (%(default)s)",
+        help="name, name/epoch, name@setting=value or package.module:Class (%(default)s)",
     )
     add("--seeds", type=int, default=SEEDS, metavar="N", help="runs of each allocator (%(default)s)")
     add("--steps", type=int, default=500, metavar="K", help="training steps of a plain run (%(default)s)")

@@ -16,8 +16,9 @@ from verl_pods_cero.errors import PluginError
 from verl_pods_cero.tools.simulation.filters import RULES
 from verl_pods_cero.tools.simulation.logs import write_log
 from verl_pods_cero.tools.simulation.measures import Result, choices, judge
+from verl_pods_cero.tools.simulation.oracles import best_split, curvature
 from verl_pods_cero.tools.simulation.play import play
-from verl_pods_cero.tools.simulation.players import OFFLINE, Player, best_split, create, curvature, settings_for
+from verl_pods_cero.tools.simulation.players import OFFLINE, Player, create, settings_for
 from verl_pods_cero.tools.simulation.worlds import DriftingWorld, RecordedWorld, World, means_over_time
 
 

@@ -13,8 +13,8 @@ from verl_pods_cero.core.budget import spread
 from verl_pods_cero.core.settings import AllocatorSettings
 from verl_pods_cero.core.utility import utility
 from verl_pods_cero.tools.simulation.filters import Filtered, filter_groups, filter_measures
+from verl_pods_cero.tools.simulation.oracles import curvature
 from verl_pods_cero.tools.simulation.play import Groups, Play
-from verl_pods_cero.tools.simulation.players import curvature
 
 MEASURES = {
     "rollouts": "rollouts handed out",
@@ -25,6 +25,10 @@ MEASURES = {
     "effective_prompt_ratio": "mixed groups / groups",
     "mixed_per_1000": "mixed groups / rollouts, times 1000",
     "effective_rollout_ratio": "rollouts in mixed groups / rollouts",
+    "mixed_prompts": "distinct prompts with a mixed group",
+    "mixed_prompts_share": "the same, as a share of the prompts that are neither always solved nor never",
+    "effective_number": "prompts by rollouts r in mixed groups: (sum r)^2 / sum r^2",
+    "effective_number_share": "the same, as a share of all prompts",
     "utility": "sum over prompts of 1 - exp(-c z), c from the true mean of p (1 - p) over the run, z units had",
     "utility_share": "utility / the most that any split of the whole budget could have",
     "coverage": "share of the prompts that had a rollout",
@@ -41,6 +45,8 @@ DIFFICULTY = (0.0, 0.02, 0.1, 0.25, 0.5, 0.75, 0.9, 0.98, 1.0)
 """Edges of the classes of prompts, by mean true pass rate over the run."""
 
 CALIBRATION_BINS = 10
+# A mean of p (1 - p) that rounding alone makes of a prompt with p = 0 or 1 throughout.
+_CERTAIN = 1e-12
 
 
 @dataclass(frozen=True)
@@ -118,6 +124,7 @@ def judge(
             "steps": float(played.steps),
             "empty_rounds": allocator.metrics().get("empty_rounds", np.nan),
             **_mixed(groups),
+            **_breadth(groups, means[1]),
             **_utility(played.settings, had, means[1], best),
             "coverage": float((had > 0).mean()),
             **spread("exposures", had),
@@ -152,6 +159,26 @@ def _mixed(groups: Groups) -> dict[str, float]:
         "effective_prompt_ratio": mixed / count,
         "mixed_per_1000": 1000.0 * mixed / rollouts,
         "effective_rollout_ratio": float(groups.rollouts[groups.mixed].sum()) / rollouts,
+    }
+
+
+def _breadth(groups: Groups, variance: Floats) -> dict[str, float]:
+    """Say over how many prompts the mixed groups are spread.
+
+    Formula:
+        (sum r_i)^2 / sum r_i^2 with r_i rollouts of prompt i in mixed groups: a mean over prompts with weights r_i has
+        the variance of a plain mean over so many (Kish's effective sample size, the inverse of Simpson's index).
+    """
+    mixed = groups.mixed
+    had = np.bincount(groups.row[mixed], weights=groups.rollouts[mixed], minlength=len(variance))
+    distinct, possible = float((had > 0).sum()), float((variance > _CERTAIN).sum())
+    squares = float((had**2).sum())
+    effective = float(had.sum()) ** 2 / squares if squares else 0.0
+    return {
+        "mixed_prompts": distinct,
+        "mixed_prompts_share": distinct / possible if possible else np.nan,
+        "effective_number": effective,
+        "effective_number_share": effective / len(variance),
     }
 
 

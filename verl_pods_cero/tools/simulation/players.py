@@ -1,44 +1,53 @@
-"""Who plays: allocators by name, each with its schedule, and the best split in hindsight."""
+"""Who plays: allocators by name, each with its schedule and settings of its own, and those that know the truth."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from verl_pods_cero.core.allocators import KNOWN, Allocator, create_allocator, resolve_allocator
-from verl_pods_cero.core.arrays import Floats, Ints
-from verl_pods_cero.core.greedy_marginal import GreedyMarginal
-from verl_pods_cero.core.ranking import leaders
 from verl_pods_cero.core.settings import SCHEDULES, AllocatorSettings
-from verl_pods_cero.core.utility import greedy_optimum
 from verl_pods_cero.errors import OptionError, nearest
+from verl_pods_cero.tools.simulation.oracles import GreedyOracle, OfflineOptimum, Oracle
 from verl_pods_cero.tools.simulation.worlds import World, means_over_time
 
 OFFLINE = "offline_optimum"
+# Players that are shown the world.
+_KNOWING: dict[str, Callable[[AllocatorSettings, World], Allocator]] = {
+    "greedy_oracle": GreedyOracle,
+    "oracle": Oracle,
+    OFFLINE: lambda settings, world: OfflineOptimum(settings, means_over_time(world)[1]),
+}
+_NAMES = {*KNOWN, *_KNOWING}
 # Forgetting of arXiv 2507.04632.
 _THOMPSON_RHO = 0.5
+# Settings that a player may have of its own; sizes are everyone's, or a comparison would not be one.
+_OWN: dict[str, Callable[[str], Any]] = {
+    **dict.fromkeys(("n_max", "unit", "capacity"), int),
+    **dict.fromkeys(("rho", "lam", "focus", "drift_noise", "price", "prior_successes", "prior_failures"), float),
+}
 _OPTION = "--allocators"
 
 
 @dataclass(frozen=True)
 class Player:
-    """An allocator and its schedule.
+    """An allocator, its schedule, and what it has set otherwise than the rest.
 
-    >>> Player("cero", "epoch").label, Player("cero", "round").label
-    ('cero/epoch', 'cero')
+    >>> Player("cero", "epoch").label, Player("cero", "round", (("rho", 0.9),)).label
+    ('cero/epoch', 'cero@rho=0.9')
     """
 
     allocator: str
     schedule: str = "round"
+    own: tuple[tuple[str, float], ...] = ()
 
     @property
     def label(self) -> str:
         """Its name in tables; the schedule is left out where it is `round`."""
-        return self.allocator if self.schedule == "round" else f"{self.allocator}/{self.schedule}"
+        name = self.allocator if self.schedule == "round" else f"{self.allocator}/{self.schedule}"
+        return "@".join([name, *(f"{field}={value:g}" for field, value in self.own)])
 
     @property
     def file_stem(self) -> str:
@@ -47,28 +56,40 @@ class Player:
 
 
 def parse_players(text: str) -> list[Player]:
-    """Read a list of names with commas, `name/schedule` each, or `package.module:Class/schedule`.
+    """Read a list of names with commas, `name/schedule@setting=value@...` each; `package.module:Class` is a name too.
 
     Raises:
-        OptionError: an unknown name or schedule, or one named twice.
+        OptionError: an unknown name, schedule or setting, or a player named twice.
 
-    >>> [player.label for player in parse_players("uniform,cero/round,cero/epoch")]
-    ['uniform', 'cero', 'cero/epoch']
+    >>> [player.label for player in parse_players("uniform,cero/round,cero/epoch,prioritized@focus=1")]
+    ['uniform', 'cero', 'cero/epoch', 'prioritized@focus=1']
     """
     players: list[Player] = []
     for entry in (part.strip() for part in text.split(",")):
-        name, _, schedule = entry.partition("/")
+        head, *assigned = entry.split("@")
+        name, _, schedule = head.partition("/")
         if schedule and schedule not in SCHEDULES:
             raise OptionError(_OPTION, f"has an unknown schedule for {name}", schedule, nearest(schedule, SCHEDULES))
-        if ":" not in name and name not in {*KNOWN, OFFLINE}:
-            raise OptionError(_OPTION, "names no allocator", name, nearest(name, {*KNOWN, OFFLINE}))
-        player = Player(name, schedule or "round")
-        if player == Player(OFFLINE, "epoch"):
+        if ":" not in name and name not in _NAMES:
+            raise OptionError(_OPTION, "names no allocator", name, nearest(name, _NAMES))
+        if (name, schedule) == (OFFLINE, "epoch"):
             raise OptionError(_OPTION, "has one schedule for the offline optimum", entry, f"write {OFFLINE}")
+        player = Player(name, schedule or "round", tuple(_own(entry, part) for part in assigned))
         if player in players:
             raise OptionError(_OPTION, "must name an allocator once", entry, f"take one {entry} out")
         players.append(player)
     return players
+
+
+def _own(entry: str, assignment: str) -> tuple[str, float]:
+    name, _, value = assignment.partition("=")
+    if name not in _OWN:
+        raise OptionError(_OPTION, f"has an unknown setting in {entry}", name, nearest(name, _OWN))
+    try:
+        return name, _OWN[name](value)
+    except ValueError:
+        fix = "write setting=number, a whole one for n_max, unit and capacity"
+        raise OptionError(_OPTION, f"must have a number for {name} in {entry}", value, fix) from None
 
 
 def settings_for(player: Player, sizes: Mapping[str, Any], seed: int) -> AllocatorSettings:
@@ -85,63 +106,15 @@ def settings_for(player: Player, sizes: Mapping[str, Any], seed: int) -> Allocat
     Raises:
         OptionError: the sizes do not fit together.
     """
-    own = {"knapsack": {"n_max": 2 * sizes["n"]}, "thompson": {"rho": _THOMPSON_RHO}}.get(player.allocator, {})
-    if player.allocator != OFFLINE:
-        own["headroom"] = getattr(resolve_allocator(player.allocator), "headroom", 1.0)
+    default = {"knapsack": {"n_max": 2 * sizes["n"]}, "thompson": {"rho": _THOMPSON_RHO}}.get(player.allocator, {})
+    if player.allocator not in _KNOWING:
+        default["headroom"] = getattr(resolve_allocator(player.allocator), "headroom", 1.0)
     given = {name: value for name, value in sizes.items() if value is not None}
-    return AllocatorSettings.of_run(**{**own, **given}, schedule=player.schedule, seed=seed)
+    return AllocatorSettings.of_run(**{**default, **given, **dict(player.own)}, schedule=player.schedule, seed=seed)
 
 
 def create(player: Player, settings: AllocatorSettings, world: World) -> Allocator:
-    """Build a player's allocator; the offline optimum is shown the world, the others are not."""
-    if player.allocator != OFFLINE:
-        return create_allocator(player.allocator, settings)
-    return OfflineOptimum(settings, means_over_time(world)[1])
-
-
-class OfflineOptimum(GreedyMarginal):
-    """The best split in hindsight for CERO's utility, handed out at the even pace of `GreedyMarginal`.
-
-    Formula:
-        targets z_i = argmax sum_i 1 - exp(-c_i z_i), c_i = 4 lam q_i / R with q_i the true mean of p_i (1 - p_i)
-        over the run, sum_i z_i = B. In round k the prompts that are furthest behind z_i (k + 1) / K + N_max x_i get
-        N_max units each, or what is left of z_i; x_i in [0, 1), fixed, so that prompts alike do not come all at once.
-
-    Args:
-        settings: of the run.
-        q: (M,), what no allocator can know before the run.
-
-    Source:
-        The benchmark of CERO's regret, arXiv 2606.05606; the pace is settled here.
-    """
-
-    def __init__(self, settings: AllocatorSettings, q: Floats) -> None:
-        super().__init__(settings)
-        self.targets = best_split(settings, q)
-        self._head_start: Floats = self._tie / settings.num_prompts * settings.n_max_units
-
-    def _choose(self, candidates: Ints | None) -> tuple[Ints, Ints]:
-        most, room = self.settings.n_max_units, self._room
-        wanted = self.targets - self.exposures
-        share = (self.round + 1) / self.settings.rounds
-        behind: Floats = self.targets * share + self._head_start - self.exposures
-        behind[wanted <= 0] = -np.inf
-        behind[self._open_rows] = -np.inf
-        if candidates is not None:
-            others = np.ones(len(behind), dtype=bool)
-            others[candidates] = False
-            behind[others] = -np.inf
-        rows = leaders(behind, self._tie, floor=-np.inf, count=room)
-        units = np.minimum(wanted[rows], most)
-        return rows, np.clip(room - (np.cumsum(units) - units), 0, units)
-
-
-def best_split(settings: AllocatorSettings, q: Floats) -> Ints:
-    """Units that the offline optimum gives each prompt, (M,)."""
-    cap = settings.rounds * settings.n_max_units
-    return greedy_optimum(curvature(settings, q), settings.budget_units, cap)
-
-
-def curvature(settings: AllocatorSettings, q: Floats) -> Floats:
-    """Curvature of the prompts' utilities per unit: c = 4 lam q / R, R = B / M in units."""
-    return np.asarray(4.0 * settings.lam * q * settings.num_prompts / settings.budget_units)
+    """Build a player's allocator; oracles and the offline optimum are shown the world, the others are not."""
+    if player.allocator in _KNOWING:
+        return _KNOWING[player.allocator](settings, world)
+    return create_allocator(player.allocator, settings)

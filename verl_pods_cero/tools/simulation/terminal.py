@@ -23,6 +23,8 @@ _BEFORE: tuple[tuple[Any, ...], ...] = (
 _AFTER: tuple[tuple[Any, ...], ...] = (
     ("mixed / 1000 rollouts", "mixed_per_1000", 1),
     ("rollouts in mixed groups", "effective_rollout_ratio", 1, 100.0, "%"),
+    ("distinct mixed prompts", "mixed_prompts_share", 1, 100.0, "%"),
+    ("effective number", "effective_number_share", 1, 100.0, "%"),
     ("utility / best", "utility_share", 1, 100.0, "%"),
     ("coverage", "coverage", 1, 100.0, "%"),
     ("|predicted - true|", "calibration_true_mae", 3),
@@ -79,7 +81,9 @@ def filter_table(summary: Summary) -> Table | None:
 def _legend(summary: Summary) -> str:
     compared = " and ".join(summary.references)
     return (
-        f"effective prompts: groups with a success and a failure. less {compared}: paired by seed. utility / best:"
+        f"effective prompts: groups with a success and a failure. less {compared}: paired by seed. distinct mixed"
+        " prompts: of those neither always solved nor never. effective number: (sum r)^2 / sum r^2 over prompts with r"
+        " rollouts in mixed groups, of all prompts. utility / best:"
         " CERO's utility as a share of what the best split in hindsight has. coverage: prompts that had a rollout."
     )
 

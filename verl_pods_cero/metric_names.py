@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 FILTER_METRICS: Mapping[str, str] = {
-    "pods/rollouts_generated": "rollouts (sessions) that the step's prompts came back with",
+    "pods/rollouts_submitted": "rollouts (sessions) that were asked for in the step",
+    "pods/rollouts_returned": "of these, the ones that came back; engine, agent loop or scorer lost the others",
+    "pods/rollouts_generated": "of the ones that came back, those that have every value that the run needs",
     "pods/rollouts_kept": "rollouts that the policy was updated on",
     "pods/rollouts_unscored": "rollouts that count as failed: a value that the run needs is missing or not finite",
     "pods/prompts": "prompts of the step that came back with a rollout",
@@ -29,6 +31,7 @@ FILTER_METRICS: Mapping[str, str] = {
 ALLOCATION_METRICS: Mapping[str, str] = {
     "cero/prompts": "prompts that got rollouts in this step",
     "cero/rollouts": "rollouts handed out for this step",
+    "cero/rollouts_returned": "of these, the ones that came back, as pods/rollouts_returned; without the filter",
     "cero/rollouts_unscored": "rollouts that count as failed, as pods/rollouts_unscored; without the filter",
     "cero/prompts_dropped_single": "prompts dropped because one rollout is no group; without the filter",
     "cero/effective_prompt_ratio": "share of the prompts of the round closed last that had both successes and failures",

@@ -147,7 +147,7 @@ def test_a_step_that_keeps_nothing_is_skipped_and_the_run_goes_on(train, tmp_pat
 
 @pytest.mark.slow
 def test_a_step_whose_rollouts_all_fail_makes_no_update_and_the_run_goes_on(train, tmp_path):
-    # 8 prompts of 8 rollouts: the first step's 64 calls fail, and later every 16th returns no number.
+    # 8 prompts of 8 rollouts: the first step's 64 calls fail; later every 16th returns NaN, and every 32nd other None.
     scorer = tmp_path / "scorer.py"
     scorer.write_text(
         "from pathlib import Path\n"
@@ -158,6 +158,8 @@ def test_a_step_whose_rollouts_all_fail_makes_no_update_and_the_run_goes_on(trai
         "    number = CALLS.stat().st_size\n"
         "    if number <= 64:\n"
         "        raise RuntimeError('the sandbox is down')\n"
+        "    if number % 32 == 8:\n"
+        "        return None\n"
         "    return float('nan') if number % 16 == 0 else float(number % 2)\n"
     )
     run = train(
@@ -168,10 +170,12 @@ def test_a_step_whose_rollouts_all_fail_makes_no_update_and_the_run_goes_on(trai
     first, second = run.steps
     assert "actor/grad_norm" not in first
     assert (first["pods/update_skipped"], second["pods/update_skipped"]) == (1.0, 0.0)
+    assert second["pods/rollouts_submitted"] == 64
+    assert second["pods/rollouts_returned"] == 62
     assert second["pods/rollouts_unscored"] == 4
-    assert second["pods/rollouts_generated"] == 60
+    assert second["pods/rollouts_generated"] == 58
     assert second["actor/grad_norm"] > 0
-    assert "4 of 64 rollouts" in run.output
+    assert "4 of 62 rollouts" in run.output and "2 of 64 rollouts of step 2 did not" in run.output
 
 
 def test_a_killed_and_resumed_run_makes_the_allocation_that_it_would_have_made(train, tmp_path):

@@ -15,8 +15,8 @@ from verl_pods_cero.core.pods import needs
 from verl_pods_cero.core.state import StateError
 from verl_pods_cero.errors import OptionError, PluginError
 from verl_pods_cero.hooks import checkpoint
+from verl_pods_cero.hooks.failures import FAILED_STEPS
 from verl_pods_cero.hooks.prompts import row_of
-from verl_pods_cero.hooks.trainer import FAILED_STEPS
 from verl_pods_cero.metric_names import ALLOCATION_METRICS, FILTER_METRICS
 
 # torchdata's loader calls it; torch is done with it
@@ -91,7 +91,7 @@ def test_a_step_generates_n_per_prompt_and_updates_on_the_m_that_differ_most(sta
 def test_the_metrics_of_a_run_are_those_of_the_tables(stage):
     run = stage(graded, {"pods_cero.allocator.enable": True, "pods_cero.allocator.unit": 2})
     ours = {name for step in run.fit() for name in step if name.startswith(("pods/", "cero/"))}
-    plain = {"cero/rollouts_unscored", "cero/prompts_dropped_single"}
+    plain = {"cero/rollouts_returned", "cero/rollouts_unscored", "cero/prompts_dropped_single"}
     others = {name for name in ALLOCATION_METRICS if "explore" in name or "drift" in name or "prior" in name}
     assert ours == {name for name in {*FILTER_METRICS, *ALLOCATION_METRICS} if "timing_s" not in name} - plain - others
 
@@ -264,12 +264,48 @@ def test_a_prompt_that_ended_without_rows_does_not_linger_after_a_step_that_fail
     assert [step.get("pods/prompts", 0) for step in logged] == [0, 4, 4]
 
 
-def test_such_steps_in_a_row_end_the_run_with_verls_own_error(stage):
+def test_such_steps_in_a_row_end_the_run_after_verls_own_error(stage):
     run = stage(lambda *_: None, {"trainer.total_training_steps": 9})
-    with pytest.raises(RuntimeError, match="no materializable trajectories"):
+    with pytest.raises(PluginError, match=r"in step 3 16 of 16 failed .0 came back") as ended:
         run.fit()
+    assert "no materializable trajectories" in str(ended.value.__cause__)
     assert len(run.engine.submitted) == FAILED_STEPS
     trainer_base.tq.kv_clear(keys=list(rows_left()["train"]), partition_id="train")
+
+
+def test_rollouts_that_do_not_come_back_are_counted_and_said(stage, caplog):
+    logged = stage(lambda _uid, session, step: None if session == step else session / 4).fit()
+    assert [step["pods/rollouts_submitted"] for step in logged] == [16, 16]
+    assert [step["pods/rollouts_returned"] for step in logged] == [12, 12]
+    assert [step["pods/rollouts_generated"] for step in logged] == [12, 12]
+    assert "4 of 16 rollouts of step 2 did not come back" in caplog.text
+
+
+def test_an_allocator_counts_them_too(stage):
+    def score(_uid: str, session: int, _step: int) -> float | None:
+        return None if session == 1 else float("nan") if session == 2 else float(session == 3)
+
+    logged = stage(score, CERO).fit()
+    assert [step["cero/rollouts"] for step in logged] == [16, 16]
+    assert [step["cero/rollouts_returned"] for step in logged] == [12, 12]
+    assert [step["cero/rollouts_unscored"] for step in logged] == [4, 4]
+
+
+def test_steps_in_a_row_that_lose_most_of_their_rollouts_end_the_run(stage):
+    def score(_uid: str, session: int, _step: int) -> float | None:
+        return None if session == 1 else float("nan") if session == 2 else session / 4
+
+    most = {"trainer.total_training_steps": 5, "pods_cero.max_failed_fraction": 0.4}
+    with pytest.raises(PluginError, match=r"max_failed_fraction=0\.4.* in step 3 8 of 16 failed .12 came back, 8 with"):
+        stage(score, most).fit()
+    trainer_base.tq.kv_clear(keys=list(rows_left()["train"]), partition_id="train")
+    assert len(stage(score, most | {"pods_cero.max_failed_fraction": 0.5}).fit()) == 5
+
+
+def test_a_run_whose_last_steps_all_failed_does_not_end_well(stage):
+    run = stage(lambda _uid, session, step: None if step > 1 else session / 4, {"trainer.total_training_steps": 3})
+    with pytest.raises(PluginError, match="every rollout of the run's last 2 steps failed"):
+        run.fit()
 
 
 def test_another_error_of_verls_step_passes_through(stage, monkeypatch):

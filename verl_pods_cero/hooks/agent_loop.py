@@ -49,8 +49,10 @@ class TaggingWorker(_VerlWorker):
     async def _compute_score(self, outputs: list[Any], kwargs: dict[str, Any]) -> None:
         await super()._compute_score(outputs, kwargs)
         final = outputs[-1]
-        if final.reward_score is None:  # a colocated reward model scores later, on the driver
-            return
+        if final.reward_score is None:
+            if self.reward_loop_worker_handles is None:  # a colocated reward model scores later, on the driver
+                return
+            raise ValueError("the scorer returned None in place of a score: the rollout counts as failed")
         info = final.extra_fields.get("reward_extra_info") or {}
         # verl adds everything in kwargs to the rows of this session; TaggedWrites takes it off them.
         kwargs[VALUES] = rollout_values(float(final.reward_score), info, self._keys)

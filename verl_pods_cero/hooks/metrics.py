@@ -20,9 +20,14 @@ from verl_pods_cero.hooks.step import Step
 
 
 def filter_metrics(step: Step) -> dict[str, float]:
-    """Compute the `pods/...` metrics of `metric_names.FILTER_METRICS`: two of them where no rollout had every value."""
+    """Compute the `pods/...` metrics of `FILTER_METRICS`: four of them where no rollout had every value."""
     rollouts, kept = step.rollouts, step.kept
-    always = {"pods/rollouts_unscored": float(step.unscored), "pods/update_skipped": float(not step.rows)}
+    always = {
+        "pods/rollouts_submitted": float(step.submitted_rollouts),
+        "pods/rollouts_returned": float(step.returned),
+        "pods/rollouts_unscored": float(step.unscored),
+        "pods/update_skipped": float(not step.rows),
+    }
     if rollouts is None or kept is None:
         return always
     index, sessions = rollouts.index, kept.sessions
@@ -54,7 +59,11 @@ def filter_metrics(step: Step) -> dict[str, float]:
 def unfiltered_metrics(step: Step) -> dict[str, float]:
     """Compute what an allocator without a filter leaves out of its update."""
     single = 0 if step.kept is None else step.kept.dropped_single.sum()
-    return {"cero/prompts_dropped_single": float(single), "cero/rollouts_unscored": float(step.unscored)}
+    return {
+        "cero/prompts_dropped_single": float(single),
+        "cero/rollouts_returned": float(step.returned),
+        "cero/rollouts_unscored": float(step.unscored),
+    }
 
 
 def _mean(values: np.ndarray) -> float:

@@ -19,6 +19,8 @@ class Step:
 
     Attributes:
         submitted: prompts in the order in which they were submitted.
+        submitted_rollouts: that were asked for, of all of them.
+        returned: rollouts that came back.
         balanced: verl came to `_balance_batch`.
         keys: of every row that came back, where there was something to choose.
         rollouts: those with every value; None until they are read, and where not one came back.
@@ -31,6 +33,8 @@ class Step:
     """
 
     submitted: list[str] = field(default_factory=list)
+    submitted_rollouts: int = 0
+    returned: int = 0
     balanced: bool = False
     keys: list[str] = field(default_factory=list)
     rollouts: Rollouts | None = None

@@ -21,6 +21,7 @@ from verl_pods_cero.errors import LOGGER, PluginError, option_names
 from verl_pods_cero.hooks import checkpoint, rows
 from verl_pods_cero.hooks.agent_loop import PodsCeroManager
 from verl_pods_cero.hooks.contract import overrides
+from verl_pods_cero.hooks.failures import FAILED_STEPS, Failures
 from verl_pods_cero.hooks.filter import PodsFilter, whole_groups
 from verl_pods_cero.hooks.group_advantages import row_advantages
 from verl_pods_cero.hooks.loader import PositionStream, position_loader, prompt_batch
@@ -43,10 +44,6 @@ else:
     _Base = object
 
 logger = logging.getLogger(LOGGER)
-
-FAILED_STEPS = 3
-"""So many steps in a row of which every rollout fails end the run."""
-
 
 BUFFER = ("poll_interval", "pending_keys", "running_keys", "finished_keys", "failure_keys", "partitions")
 """What a replay buffer is asked for: verl's own, or one of `trainer.v1.sampler.custom_sampler`."""
@@ -77,7 +74,7 @@ class PodsCeroMixin(_Base):
         self._prompts: AllocatedPrompts | None = None
         self._keys, self._required = value_keys(options), required_keys(options)
         self._now = Step()
-        self._failed_in_a_row = 0
+        self._failures = Failures(options.max_failed_fraction)
         self.timing_raw: dict[str, float] = {}
         with open_dict(config):
             # verl compares the mode with "sync" in several places.
@@ -134,6 +131,12 @@ class PodsCeroMixin(_Base):
             self._prompts.load_state_dict(checkpoint.load(folder, header), checkpoint.added(folder, header))
 
     @overrides
+    def fit(self, agent_loop_manager: Any) -> None:
+        """Train, and end in an error where the last steps taught nothing."""
+        super().fit(agent_loop_manager)
+        self._failures.check_end()
+
+    @overrides
     def on_train_begin(self) -> None:
         """Plan the first step."""
         super().on_train_begin()
@@ -162,10 +165,13 @@ class PodsCeroMixin(_Base):
     @overrides
     def _next_train_batch(self, num_prompts: int | None = None) -> TensorDict:
         if self._prompts is not None:
-            batch = prompt_batch(self.train_dataset, self._prompts.next(), self.global_steps)
+            planned = self._prompts.next()
+            batch, rollouts = prompt_batch(self.train_dataset, planned, self.global_steps), planned.total
         else:
             batch = super()._next_train_batch(num_prompts)
+            rollouts = len(batch) * self.config.actor_rollout_ref.rollout.n
         self._now.submitted.extend(list(batch["uid"]))
+        self._now.submitted_rollouts += rollouts
         return batch
 
     @overrides
@@ -177,14 +183,10 @@ class PodsCeroMixin(_Base):
         except NothingKept:
             logger.warning("step %d kept none of its rollouts and makes no update; the run goes on", self.global_steps)
             batch = rows.batch_of(self._now.dropped or self._now.submitted)
-        except RuntimeError:
+        except RuntimeError as error:
             if not self._all_failed():
                 raise
-            self._failed_in_a_row += 1
-            if self._failed_in_a_row == FAILED_STEPS:
-                raise
-            return self._after_failures()
-        self._failed_in_a_row = 0
+            return self._after_failures(error)
         return batch
 
     def _all_failed(self) -> bool:
@@ -193,10 +195,14 @@ class PodsCeroMixin(_Base):
         left = buffer.pending_keys[partition] | buffer.running_keys[partition] | set(buffer.partitions[partition])
         return not (self._now.balanced or left) and bool(buffer.failure_keys[partition])
 
-    def _after_failures(self) -> KVBatchMeta:
+    def _after_failures(self, error: RuntimeError) -> KVBatchMeta:
         """Do what verl's step would have done after sampling: a step of few prompts may be unlucky once."""
-        failed = "every rollout of step %d failed: no update; the run goes on until %d such steps follow each other. %s"
-        logger.warning(failed, self.global_steps, FAILED_STEPS, "The agent loop's errors are above")
+        try:
+            self._failures.count(self.global_steps, self._now)
+        except PluginError as ended:
+            raise ended from error
+        failed = "every rollout of step %d failed: no update; the run goes on until %d such steps follow each other"
+        logger.warning(failed, self.global_steps, FAILED_STEPS)
         self._now.balanced = True
         self.on_sample_end()
         self._observe(None)
@@ -225,8 +231,9 @@ class PodsCeroMixin(_Base):
         with marked_timer("pods_select", self.timing_raw):
             rollouts = rows.read_rollouts(batch, self._keys, now.submitted)
             usable = scored(rollouts, self._required)
-            now.rollouts, now.unscored = rollouts.only(usable), int((~usable).sum())
+            now.rollouts, now.returned, now.unscored = rollouts.only(usable), len(usable), int((~usable).sum())
             batch, now.dropped = rows.split(batch, rollouts.index, usable)
+        self._failures.count(self.global_steps, now)
         self._observe(now.rollouts)
         if not len(batch):
             return batch

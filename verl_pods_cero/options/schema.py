@@ -130,6 +130,9 @@ class PodsCeroOptions:
     # Seconds between two looks at the generation's progress (verl: 2.0).
     poll_interval_s: float = 0.1
 
+    # A run ends after three steps in a row of which more than this share of the rollouts failed, or all of them.
+    max_failed_fraction: float = 0.5
+
     # Rewards of a prompt count as equal where they differ by at most this share of the largest of them.
     zero_variance_tolerance: float = 1e-6
 

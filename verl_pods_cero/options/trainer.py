@@ -51,6 +51,9 @@ def check_common_values(run: Run) -> None:
     if not 0 < interval <= _LONGEST_WAIT_S:
         rule = f"must be above 0 seconds, and at most {_LONGEST_WAIT_S}"
         raise OptionError(f"{ROOT}.poll_interval_s", rule, interval, "use 0.1")
+    if not 0 < (failed := run.options.max_failed_fraction) <= 1:
+        rule = "must be above 0 and at most 1: a share of a step's rollouts"
+        raise OptionError(f"{ROOT}.max_failed_fraction", rule, failed, "use 0.5, or 1 to go on unless all of them fail")
     if not 0 <= tolerance < 1:
         rule = "must be at least 0 and below 1: a share of the step's largest reward"
         raise OptionError(f"{ROOT}.zero_variance_tolerance", rule, tolerance, "use 1e-6")

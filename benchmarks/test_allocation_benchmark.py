@@ -1,4 +1,4 @@
-"""Time and memory of one round of CERO and of `prioritized`, against one pass over M numbers (`a + b`, a fresh array).
+"""Time and memory of a round, without and with what it logs, against one pass over M numbers (`a + b`, a fresh array).
 
 Run with `pytest benchmarks/test_allocation_benchmark.py -s`; the ratio and the bytes per prompt are printed and kept in
 `extra_info`.
@@ -15,6 +15,8 @@ import numpy as np
 import pytest
 
 from verl_pods_cero.core import duals
+from verl_pods_cero.core.allocators import create_allocator
+from verl_pods_cero.core.budget import BudgetedAllocator
 from verl_pods_cero.core.cero import Cero
 from verl_pods_cero.core.duals import Constants, Duals
 from verl_pods_cero.core.pass_rates import PassRates
@@ -88,6 +90,39 @@ def test_one_round_of_priorities_costs_a_few_passes_over_the_prompts(
     assert allocator.bytes_per_prompt <= 64
     if num_prompts >= 1_000_000:
         assert ratio <= 25
+
+
+@pytest.mark.parametrize("name", ["cero", "greso", "prioritized", "thompson", "uniform"])
+@pytest.mark.parametrize("num_prompts", [10_000, 100_000, 1_000_000])
+def test_a_round_and_its_metrics(benchmark: Any, num_prompts: int, name: str) -> None:
+    """Prints what `metrics()` adds to a round as a trainer takes it."""
+    settings = AllocatorSettings(num_prompts, budget=num_prompts * 28, rounds=num_prompts, batch_prompts=66)
+    allocator, rng = create_allocator(name, settings), np.random.default_rng(0)
+    assert isinstance(allocator, BudgetedAllocator)
+    rates = rng.random(num_prompts)
+    rows = rng.permutation(num_prompts)[: num_prompts // 2]
+    wins = rng.binomial(8, rates[rows])
+    allocator.observe(rows, wins, 8 - wins)
+    units = rng.poisson(5, num_prompts)
+    allocator.exposures[:], allocator._spent = units, int(units.sum())
+    logged: list[float] = []
+
+    def plain_quantiles() -> None:
+        for values in (allocator.exposures, allocator.rates.q):
+            np.quantile(values, [0.1, 0.5, 0.9])
+
+    def a_round() -> None:
+        given_out = allocator.plan()
+        wins = given_out.rollouts * (rates[given_out.indices] > 0.5)
+        allocator.observe(given_out.indices, wins, given_out.rollouts - wins)
+        allocator.advance()
+        logged.append(timeit.timeit(allocator.metrics, number=1))
+
+    passes_of(benchmark, a_round, allocator.rates)
+    plain = timeit.repeat(plain_quantiles, number=1, repeat=10)
+    own, numpys = (statistics.median(times) * 1e3 for times in (logged, plain))
+    print(f"{name}: of which metrics() {own:.2f} ms; np.quantile of exposures and q alone {numpys:.2f} ms")
+    benchmark.extra_info.update(metrics_ms=round(own, 2), quantile_ms=round(numpys, 2))
 
 
 def passes_of(benchmark: Any, one_round: Callable[[], None], rates: PassRates) -> float:

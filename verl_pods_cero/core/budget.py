@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 from verl_pods_cero.core.allocators import Allocation
 from verl_pods_cero.core.arrays import Floats, Ints, SmallInts
 from verl_pods_cero.core.pass_rates import Calibration, PassRates, checked_indices, checked_outcomes, summed_outcomes
+from verl_pods_cero.core.quantiles import quantiles
 from verl_pods_cero.core.settings import AllocatorSettings
 
 
@@ -301,5 +302,5 @@ def spread(name: str, values: Floats | SmallInts, scale: float = 1.0) -> dict[st
     >>> spread("q", np.array([0.0, 1.0, 2.0]))
     {'q_p10': 0.2, 'q_p50': 1.0, 'q_p90': 1.8}
     """
-    low, middle, high = np.quantile(values, [0.1, 0.5, 0.9]) * scale
-    return {f"{name}_p10": float(low), f"{name}_p50": float(middle), f"{name}_p90": float(high)}
+    low, middle, high = quantiles(values, (0.1, 0.5, 0.9))
+    return {f"{name}_p10": low * scale, f"{name}_p50": middle * scale, f"{name}_p90": high * scale}

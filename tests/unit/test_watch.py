@@ -16,16 +16,16 @@ from verl_pods_cero.hooks.watch import Watch
 class Actor:
     """A handle: `state` is alive, busy or dead."""
 
-    def __init__(self) -> None:
-        self.state = "alive"
+    def __init__(self, state: str) -> None:
+        self.state = state
         self.__ray_ready__ = SimpleNamespace(remote=lambda: Sign(self))
 
 
 class Sign:
-    """An answer that is awaited."""
+    """An answer, as the actor was when it was asked."""
 
     def __init__(self, actor: Actor) -> None:
-        self.actor = actor
+        self.state = actor.state
 
 
 @pytest.fixture
@@ -33,12 +33,12 @@ def killed(monkeypatch):
     """Ray over `Actor`; return what was killed."""
 
     def get(sign):
-        if sign.actor.state == "dead":
+        if sign.state == "dead":
             raise ActorUnavailableError("the worker was killed by the out-of-memory killer", None)
 
     there: list[Actor] = []
     ray = SimpleNamespace(
-        wait=lambda signs, **_: ([sign for sign in signs if sign.actor.state != "busy"], []),
+        wait=lambda signs, **_: ([sign for sign in signs if sign.state != "busy"], []),
         get=get,
         kill=lambda actor: there.append(actor),
     )
@@ -49,9 +49,7 @@ def killed(monkeypatch):
 
 
 def watched(**states: str) -> Watch:
-    actors = {name: [Actor()] for name in states}
-    for name, state in states.items():
-        actors[name][0].state = state
+    actors = {name: [Actor(state)] for name, state in states.items()}
     return Watch(actors, ["a rank"], lambda: "64 rollouts")
 
 
@@ -78,16 +76,26 @@ def test_a_wait_for_a_dead_one_is_ended_and_the_error_says_which(killed):
     assert killed == ["a rank"]
 
 
+def test_one_that_has_died_since_it_was_asked_last_is_named_too(killed, monkeypatch):
+    monkeypatch.setattr(watch, "LOOK_S", 30.0)
+    actor = Actor("alive")
+    seen = Watch({"server": [actor]}, [], str)
+    with pytest.raises(PluginError, match="server died"), seen.running():
+        actor.state = "dead"
+        raise RuntimeError("verl's own")
+
+
 def test_an_error_of_a_run_whose_actors_live_passes_as_it_is(killed):
     with pytest.raises(ZeroDivisionError), watched(server="alive").running():
         raise ZeroDivisionError
     assert not killed
 
 
-def test_a_run_that_ends_by_itself_in_time_is_not_ended_again(killed, monkeypatch):
+def test_a_run_that_ends_by_itself_in_time_is_not_ended_again_but_says_which_actor_died(killed, monkeypatch):
     monkeypatch.setattr(watch, "GRACE_S", 30.0)
-    with pytest.raises(RuntimeError, match="verl's own"), watched(server="dead").running():
+    with pytest.raises(PluginError, match="server died") as ended, watched(server="dead").running():
         raise RuntimeError("verl's own")
+    assert "verl's own" in str(ended.value.__cause__)
     assert not killed
 
 

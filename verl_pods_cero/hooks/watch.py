@@ -21,6 +21,9 @@ logger = logging.getLogger(LOGGER)
 LOOK_S = 5.0
 """Seconds between two looks at the actors."""
 
+LAST_LOOK_S = 2.0
+"""Seconds that a run which failed waits for its actors' signs, to name one that died."""
+
 GRACE_S = 30.0
 """Seconds that verl is given to end a run by itself, when one of its actors has died."""
 
@@ -58,9 +61,11 @@ class Watch:
         now = time.monotonic()  # the step before lasted until now, with its validation
         self._longest, self._begun, self._said = max(self._longest, now - self._begun), now, now
 
-    def look(self) -> str:
-        """Return which actor has died and of what, or an empty text."""
-        ready, _ = ray.wait(list(self._signs), num_returns=len(self._signs), timeout=0) if self._signs else ([], [])
+    def look(self, patience_s: float = 0.0) -> str:
+        """Return which actor has died and of what, or an empty text; wait so long for those that are busy."""
+        ready: Sequence[Any] = ()
+        if self._signs:
+            ready, _ = ray.wait(list(self._signs), num_returns=len(self._signs), timeout=patience_s)
         for sign in ready:
             name, handle = self._signs.pop(sign)
             try:
@@ -82,11 +87,11 @@ class Watch:
         """Look until `stop`."""
         while not self._stop.wait(LOOK_S):
             self.speak(time.monotonic())
-            if not (died := self.look()):
+            self.died = self.look()
+            if not self.died:
                 continue
-            logger.error("%s; the run ends", died)
+            logger.error("%s; the run ends", self.died)
             if not self._stop.wait(GRACE_S):
-                self.died = died
                 for handle in self._waiting:
                     ray.kill(handle)
             return
@@ -103,9 +108,15 @@ class Watch:
         try:
             yield self
         except Exception as error:
-            if self.died:
-                raise PluginError(f"{self.died}. Fix: resume from the last checkpoint") from error
+            self._end(thread)
+            # verl's error tells of a process that died, and not which one it was.
+            # An answer that is there already was given before: it takes a second question.
+            if died := self.died or self.look() or self.look(LAST_LOOK_S):
+                raise PluginError(f"{died}. Fix: resume from the last checkpoint") from error
             raise
         finally:
-            self._stop.set()
-            thread.join()
+            self._end(thread)
+
+    def _end(self, thread: threading.Thread) -> None:
+        self._stop.set()
+        thread.join()

@@ -28,6 +28,7 @@ FILES = {
     "exposure.csv",
     "filters.csv",
     "filters.png",
+    "frontier.svg",
     "over_rollouts.csv",
     "prompts.png",
     "runs",

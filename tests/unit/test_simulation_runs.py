@@ -18,9 +18,11 @@ from verl_pods_cero.errors import OptionError
 from verl_pods_cero.metric_names import ALLOCATION_METRICS, FILTER_METRICS
 from verl_pods_cero.options.allocator import allocator_settings
 from verl_pods_cero.options.schema import AllocatorOptions
+from verl_pods_cero.tools.reports.drawing import canvas
 from verl_pods_cero.tools.simulation.command import ALLOCATORS
 from verl_pods_cero.tools.simulation.figures import _filters
 from verl_pods_cero.tools.simulation.filters import RULES, filter_groups, filter_measures, variances
+from verl_pods_cero.tools.simulation.frontier import _points, draw_frontier
 from verl_pods_cero.tools.simulation.logs import write_log
 from verl_pods_cero.tools.simulation.luck import luck
 from verl_pods_cero.tools.simulation.measures import DIFFICULTY, Result, choices, judge
@@ -389,6 +391,22 @@ def test_the_line_of_what_was_generated_is_the_mean_over_seeds_as_the_bars_are()
     axes = _filters(summarise(found, ["uniform"], None)).axes[0]
     (line,) = (lines for lines in axes.collections if lines.get_label() == "all generated")
     assert [segment[0, 1] for segment in line.get_segments()] == pytest.approx([np.mean(generated)])
+
+
+def test_the_frontier_has_a_point_for_each_player_and_joins_settings_of_one(tmp_path: Path) -> None:
+    names = ["uniform", "prioritized@focus=1", "prioritized@focus=4", "oracle"]
+    summary = summarise([judged(name, seed=seed) for name in names for seed in (0, 1)], names, None)
+    with canvas(4.0, 3.0) as (_, (axes,)):
+        _points(axes, summary, "mixed_prompts_share")
+    lines = {str(line.get_label()): line for line in axes.get_lines()}
+    assert list(lines) == ["uniform", "prioritized", "oracle"]
+    points = zip(*lines["prioritized"].get_data(), strict=True)
+    for name, (x, y) in zip(names[1:3], points, strict=True):
+        assert x == pytest.approx(100 * summary.spread(name, "mixed_prompts_share").mean)
+        assert y == pytest.approx(100 * summary.spread(name, "effective_rollout_ratio").mean)
+    assert [text.get_text() for text in axes.texts] == ["focus=1", "focus=4"]
+    first, again = (draw_frontier(tmp_path, summary, "title").read_bytes() for _ in range(2))
+    assert first == again
 
 
 def test_a_log_has_the_form_of_verls_file_logger_and_the_names_of_a_training_run(tmp_path: Path) -> None:

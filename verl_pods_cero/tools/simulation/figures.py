@@ -11,6 +11,7 @@ import numpy as np
 from verl_pods_cero.tools.reports.drawing import COLOURS
 from verl_pods_cero.tools.simulation.csv_files import STRETCHES, per_prompt, pooled_calibration
 from verl_pods_cero.tools.simulation.filters import RULES
+from verl_pods_cero.tools.simulation.frontier import draw_frontier
 from verl_pods_cero.tools.simulation.measures import DIFFICULTY
 from verl_pods_cero.tools.simulation.summary import Summary, curve
 
@@ -38,10 +39,15 @@ def draw_all(folder: Path, summary: Summary, budget: int, title: str) -> list[Pa
         figures["filters"] = _filters(summary)
     paths = []
     for name, figure in figures.items():
-        figure.suptitle(title, fontsize=9, x=0.01, horizontalalignment="left")
+        figure.suptitle(
+            f"{title}, bands and bars: one standard deviation over seeds",
+            fontsize=9,
+            x=0.01,
+            horizontalalignment="left",
+        )
         paths.append(folder / f"{name}.png")
         figure.savefig(paths[-1], dpi=100)
-    return paths
+    return [*paths, draw_frontier(folder, summary, f"{title}, means over them")]
 
 
 def _styles(summary: Summary) -> dict[str, dict[str, Any]]:

@@ -153,7 +153,7 @@ def _title(args: argparse.Namespace, kind: str, experiment: Experiment) -> str:
         f"{world}: {sizes['num_prompts']} prompts, {sizes['steps']} steps of {sizes['batch_prompts']} prompts,"
         f" n = {sizes['n']};"
         f"{'' if experiment.learner is None else f' {_words(experiment.learner)};'}"
-        f" {experiment.seeds} seeds, bands and bars: one standard deviation over seeds"
+        f" {experiment.seeds} seeds"
     )
 
 

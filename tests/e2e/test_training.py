@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 import signal
+import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
 import pandas as pd
+import psutil
 import pytest
 
 from tests import published_data
@@ -204,6 +206,27 @@ def test_a_killed_and_resumed_run_makes_the_allocation_that_it_would_have_made(t
     for number, step in zip((3, 4), resumed.steps, strict=True):
         assert step["pods/rollouts_kept"] == 4 * step["cero/prompts"] < step["pods/rollouts_generated"]
         check_filtered_step(step, dump / f"{number}.jsonl")
+
+
+@pytest.mark.slow
+def test_a_server_that_is_killed_ends_the_run_in_time_with_its_name(train, tmp_path):
+    dump = tmp_path / "rollouts"
+    killed: list[float] = []
+
+    def kill_the_server() -> bool:
+        if not killed and (dump / "2.jsonl").exists():
+            for process in psutil.process_iter(["cmdline"]):
+                if "vLLMHttpServer" in " ".join(process.info["cmdline"] or ()) and str(tmp_path) in str(
+                    process.environ()
+                ):
+                    process.kill()
+                    killed.append(time.monotonic())
+        return False
+
+    run = train(f"trainer.rollout_data_dir={dump}", "trainer.total_training_steps=500", kill_when=kill_the_server)
+    assert killed and run.status == 1
+    assert time.monotonic() - killed[0] < 120
+    assert "an inference server died" in run.output
 
 
 @pytest.mark.slow

@@ -108,6 +108,7 @@ class Engine:
 
     def __init__(self, worker: Scoring) -> None:
         self.worker = worker
+        self.agent_loop_workers: list[Any] = []
         self.submitted: list[list[str]] = []
 
     def generate_sequences(self, batch: TensorDict) -> None:
@@ -126,6 +127,7 @@ class Ranks:
     def __init__(self, ranks: int) -> None:
         self._dispatch_info = {"actor": list(range(ranks))}
         self.updates: list[dict[str, Any]] = []
+        self.workers: list[Any] = []
 
     def compute_log_prob(self, batch: Any) -> Any:
         rows = tq.kv_batch_get(keys=batch.keys, partition_id="train", select_fields=["input_ids"])
@@ -191,7 +193,8 @@ class Stage:
         trainer.resource_pool_manager = SimpleNamespace(get_n_gpus=lambda: ranks)
         trainer.ref_in_actor = False
         trainer.actor_rollout_wg = self.ranks = Ranks(ranks)
-        trainer.reward_loop_manager = SimpleNamespace(reward_loop_worker_handles=["one"])
+        trainer.reward_loop_manager = SimpleNamespace(reward_loop_worker_handles=["one"], reward_loop_workers=[])
+        trainer.llm_server_manager = SimpleNamespace(server_handles=[])
         trainer.distillation_config = None
         quiet = SimpleNamespace(sleep_replicas=lambda: None, update_weights=lambda *_: None)
         trainer.checkpoint_manager = quiet

@@ -30,6 +30,7 @@ from verl_pods_cero.hooks.prompts import AllocatedPrompts
 from verl_pods_cero.hooks.rollouts import Rollouts
 from verl_pods_cero.hooks.scored import scored
 from verl_pods_cero.hooks.step import NothingKept, Step
+from verl_pods_cero.hooks.watch import Watch
 from verl_pods_cero.options.allocator import allocator_settings, run_steps
 from verl_pods_cero.options.checks import validate
 from verl_pods_cero.options.names import ALLOCATOR_NAMES
@@ -133,8 +134,28 @@ class PodsCeroMixin(_Base):
     @overrides
     def fit(self, agent_loop_manager: Any) -> None:
         """Train, and end in an error where the last steps taught nothing."""
-        super().fit(agent_loop_manager)
+        with Watch(
+            self._actors(agent_loop_manager), self.actor_rollout_wg.workers, self._doing
+        ).running() as self._watch:
+            super().fit(agent_loop_manager)
         self._failures.check_end()
+
+    def _actors(self, agent_loop_manager: Any) -> dict[str, list[Any]]:
+        """Return the actors that a step needs, by what they are."""
+        return {
+            "a rank that trains": self.actor_rollout_wg.workers,
+            "an inference server": self.llm_server_manager.server_handles,
+            "an agent-loop worker": agent_loop_manager.agent_loop_workers,
+            "a reward worker": self.reward_loop_manager.reward_loop_workers,
+        }
+
+    def _doing(self) -> str:
+        """Say what the step in progress waits for."""
+        now = self._now
+        if now.balanced:
+            return "the policy's update, or the weights' way to the engine"
+        there = len(self.replay_buffer.partitions[rows.PARTITION])
+        return f"{now.submitted_rollouts} rollouts, of which {there} rows are there"
 
     @overrides
     def on_train_begin(self) -> None:
@@ -153,6 +174,7 @@ class PodsCeroMixin(_Base):
     def step(self, metrics: dict[str, Any], timing_raw: dict[str, float]) -> KVBatchMeta:
         """Run verl's step, with the filter and the allocator in it."""
         self._now = Step()
+        self._watch.step_begins()
         batch = super().step(metrics, timing_raw)
         if not self._now.balanced:
             raise PluginError(

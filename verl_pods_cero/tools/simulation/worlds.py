@@ -120,7 +120,7 @@ def _smoothed(visits: Floats, moments: Floats, smoothing: float) -> Floats:
     # Relative to the nearest visit, so that a narrow kernel does not lose them all.
     weights = np.exp(distance.min(axis=1, keepdims=True) - distance)
     # A mean of ones may exceed 1 by rounding.
-    return np.minimum(weights @ visits / weights.sum(axis=1), 1.0)
+    return np.asarray(np.minimum(weights @ visits / weights.sum(axis=1), 1.0))
 
 
 def means_over_time(world: World) -> tuple[Floats, Floats]:

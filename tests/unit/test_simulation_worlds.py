@@ -74,6 +74,15 @@ def test_smoothing_brings_noisy_visits_nearer_to_the_truth() -> None:
     assert error[SMOOTHING] < error[0.0] / 5
 
 
+@pytest.mark.parametrize("value", [0.0, 1.0])
+def test_smoothed_rates_are_rates(value: float) -> None:
+    for visits in range(1, 60):
+        world = RecordedWorld.of(Recording(["a"], [np.full(visits, value)]), SMOOTHING)
+        assert world.grid.min() >= 0 and world.grid.max() <= 1
+        # What an oracle makes of them has a root, whatever its focus.
+        assert ((1 - world.grid**8 - (1 - world.grid) ** 8) >= 0).all()
+
+
 def test_a_kernel_far_narrower_than_the_visits_holds_the_nearest() -> None:
     world = RecordedWorld.of(Recording(["a"], [np.array([0.0, 1.0])]), smoothing=1e-6)
     assert [float(world.pass_rates(t)[0]) for t in (0.2, 0.8)] == [0.0, 1.0]

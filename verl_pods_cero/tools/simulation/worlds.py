@@ -119,7 +119,8 @@ def _smoothed(visits: Floats, moments: Floats, smoothing: float) -> Floats:
     distance = (count * (moments[:, None] - times) / smoothing) ** 2 / 2.0
     # Relative to the nearest visit, so that a narrow kernel does not lose them all.
     weights = np.exp(distance.min(axis=1, keepdims=True) - distance)
-    return np.asarray(weights @ visits / weights.sum(axis=1))
+    # A mean of ones may exceed 1 by rounding.
+    return np.asarray(np.minimum(weights @ visits / weights.sum(axis=1), 1.0))
 
 
 def means_over_time(world: World) -> tuple[Floats, Floats]:

@@ -68,7 +68,9 @@ def _pair() -> tuple[Figure, Axes, Axes]:
 
 def _with_legend(figure: Figure, axes: Axes) -> Figure:
     handles, labels = axes.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), fontsize=8, frameon=False)
+    # No more than a row holds, and rows of like length.
+    columns = -(-len(labels) // -(-len(labels) // 9))
+    figure.legend(handles, labels, loc="outside lower center", ncols=columns, fontsize=8, frameon=False)
     return figure
 
 

@@ -56,6 +56,8 @@ ALLOCATION_METRICS: Mapping[str, str] = {
     "cero/drift": "logits per epoch by which pass rates rise, as learnt so far (prioritized)",
     "cero/prior_mean": "mean of the logits of pass rates of prompts not met yet, as learnt so far (prioritized)",
     "cero/prior_sd": "standard deviation of these logits (prioritized)",
+    "cero/pilot_stopped_fraction": "share of the step's prompts that got no more than their first rollouts (pilot)",
+    "timing_s/cero_pilot": "seconds until the first rollouts were scored and the others submitted (pilot)",
     "timing_s/cero_plan": "seconds to plan the step that follows",
     "timing_s/cero_update": "seconds to take in the outcomes and move duals and price",
 }

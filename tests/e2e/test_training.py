@@ -209,6 +209,27 @@ def test_a_killed_and_resumed_run_makes_the_allocation_that_it_would_have_made(t
 
 
 @pytest.mark.slow
+def test_a_pilot_generates_a_step_in_two_parts_and_spends_as_much_as_one_without(train, tmp_path):
+    dump = tmp_path / "rollouts"
+    options = ("enable=true", "name=uniform", "candidates=loader", "n_max=16", "unit=2", "pilot=2")
+    run = train(
+        *(f"pods_cero.allocator.{option}" for option in options),
+        f"trainer.rollout_data_dir={dump}",
+        "trainer.total_training_steps=2",
+    ).check()
+    assert [step["cero/rollouts"] for step in run.steps] == [64, 64]
+    for number, step in enumerate(run.steps, 1):
+        assert 0 < step["cero/pilot_stopped_fraction"] < 1
+        check_filtered_step(step, dump / f"{number}.jsonl")
+        lines = read_json_lines(dump / f"{number}.jsonl")
+        assert len({line["uid"] for line in lines}) == 64
+        groups = Counter(line["uid"].rsplit("_", 2)[0] for line in lines)
+        passed = Counter(line["uid"].rsplit("_", 2)[0] for line in lines if line["score"] > 0)
+        # a prompt that went on beyond its plan had both outcomes
+        assert all(0 < passed[uid] < size for uid, size in groups.items() if size > 8)
+
+
+@pytest.mark.slow
 def test_a_server_that_is_killed_ends_the_run_in_time_with_its_name(train, tmp_path):
     dump = tmp_path / "rollouts"
     killed: list[float] = []

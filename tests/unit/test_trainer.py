@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -92,7 +93,9 @@ def test_the_metrics_of_a_run_are_those_of_the_tables(stage):
     run = stage(graded, {"pods_cero.allocator.enable": True, "pods_cero.allocator.unit": 2})
     ours = {name for step in run.fit() for name in step if name.startswith(("pods/", "cero/"))}
     plain = {"cero/rollouts_returned", "cero/rollouts_unscored", "cero/prompts_dropped_single"}
-    others = {name for name in ALLOCATION_METRICS if "explore" in name or "drift" in name or "prior" in name}
+    others = {
+        name for name in ALLOCATION_METRICS if any(word in name for word in ("explore", "drift", "prior", "pilot"))
+    }
     assert ours == {name for name in {*FILTER_METRICS, *ALLOCATION_METRICS} if "timing_s" not in name} - plain - others
 
 
@@ -410,6 +413,62 @@ def test_a_run_starts_from_what_an_earlier_one_wrote_down(stage, tmp_path):
     run = stage(score, {**CERO, "trainer.resume_mode": "disable", "pods_cero.allocator.warm_start": str(known)})
     run.fit()
     assert not {0, 1} & {*by_row(run)[0]}
+
+
+PILOT = {
+    **CERO,
+    "pods_cero.allocator.name": "uniform",
+    "pods_cero.allocator.candidates": "loader",
+    "pods_cero.allocator.capacity": None,
+    "pods_cero.allocator.n_max": 8,
+    "pods_cero.allocator.pilot": 2,
+    "data.shuffle": False,
+}
+
+
+def test_a_pilot_gives_the_rest_of_a_step_to_the_prompts_whose_first_rollouts_disagree(stage):
+    run = stage(mixed_rows, PILOT)
+    logged = run.fit()
+    uids = run.engine.submitted
+    assert [len(part) for part in uids] == [4, 2, 4, 2]
+    assert set(uids[1]) == {uid for uid in uids[0] if row_of(uid) % 2}
+    keys = run.ranks.updates[0]["keys"] + run.ranks.updates[1]["keys"]
+    first = Counter(key.rsplit("_", 2)[0] for key in keys if key.rsplit("_", 2)[0] in uids[0])
+    assert sorted(first.values()) == [2, 2, 6, 6]
+    assert len(set(keys)) == len(keys)
+    assert [step["cero/rollouts"] for step in logged] == [16, 16]
+    assert [step["cero/pilot_stopped_fraction"] for step in logged] == [0.5, 0.5]
+    assert logged[-1]["cero/budget_left"] == 0
+    exposures = run.trainer._prompts.allocator.exposures
+    assert sorted(exposures[exposures > 0] * 2) == [2, 2, 2, 2, 6, 6, 6, 6]
+
+
+def test_a_pilot_all_of_which_fails_keeps_the_plan(stage):
+    def score(uid: str, session: int, step: int) -> float | None:
+        return None if step == 1 and len(run.engine.submitted) % 2 else mixed_rows(uid, session, step)
+
+    run = stage(score, PILOT)
+    logged = run.fit()
+    assert [len(part) for part in run.engine.submitted][:2] == [4, 4]
+    assert [step["cero/rollouts_returned"] for step in logged] == [8, 16]
+    assert logged[-1]["cero/budget_left"] == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"pods_cero.allocator.pilot": 3}, r"pilot must be a multiple of pods_cero\.allocator\.unit .2."),
+        ({"pods_cero.allocator.pilot": 4}, r"below actor_rollout_ref\.rollout\.n .4.*use 2"),
+        ({"pods_cero.allocator.n_max": 4}, r"needs room above what a prompt is planned .4 of"),
+        (
+            {"pods_cero.allocator.name": "cero", "pods_cero.allocator.candidates": "pool"},
+            r"8 of pods_cero\.allocator\.n_max=8 with cero",
+        ),
+    ],
+)
+def test_a_pilot_that_could_change_nothing_is_refused(stage, change, words):
+    with pytest.raises(OptionError, match=words):
+        stage(mixed_rows, {**PILOT, **change})
 
 
 def test_the_loaders_order_can_be_the_candidates(stage):

@@ -131,6 +131,24 @@ class BudgetedAllocator(ABC):
         self._open_units = np.concatenate([self._open_units, units])
         return Allocation(indices, units * self.settings.unit)
 
+    def reassign(self, indices: ArrayLike, rollouts: ArrayLike) -> None:
+        """Say that prompts of the open round got so many rollouts, in place of what was planned for them.
+
+        Raises:
+            ValueError: a prompt is not of the open round, or other rollouts were given than were planned for them.
+        """
+        rows = checked_indices(self.settings.num_prompts, indices)
+        units = np.asarray(rollouts, dtype=np.int64) // self.settings.unit
+        order = np.argsort(self._open_rows, kind="stable")
+        place = np.searchsorted(self._open_rows, rows, sorter=order)
+        if len(rows) and (place.max() >= len(order) or (self._open_rows[order[place]] != rows).any()):
+            raise ValueError("rollouts were given to a prompt that the open round does not serve")
+        changes = units - self._open_units[order[place]]
+        if changes.sum():
+            raise ValueError(f"{changes.sum() * self.settings.unit:+d} rollouts were given beside those planned")
+        self._open_units[order[place]] = units
+        self.exposures[rows] += changes.astype(np.int32)
+
     def observe(self, indices: ArrayLike, successes: ArrayLike, failures: ArrayLike) -> None:
         """Take in outcomes, in rollouts; what was predicted for them is scored before the posterior moves."""
         rows, wins, losses = checked_outcomes(self.settings.num_prompts, indices, successes, failures)

@@ -15,6 +15,7 @@ from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 
 from verl_pods_cero.hooks import patches
 from verl_pods_cero.hooks.contract import overrides
+from verl_pods_cero.hooks.loader import FIRST_SESSION
 from verl_pods_cero.hooks.rollouts import rollout_values
 from verl_pods_cero.hooks.rows import row_tag
 from verl_pods_cero.options.schema import parse
@@ -56,6 +57,13 @@ class TaggingWorker(_VerlWorker):
         info = final.extra_fields.get("reward_extra_info") or {}
         # verl adds everything in kwargs to the rows of this session; TaggedWrites takes it off them.
         kwargs[VALUES] = rollout_values(float(final.reward_score), info, self._keys)
+
+    @overrides
+    async def _agent_loop_postprocess(self, output: Any, validate: Any, **kwargs: Any) -> None:
+        # A prompt's second part goes on where its first ended: verl counts from 0 each time.
+        if (first := kwargs.pop(FIRST_SESSION, None)) is not None:
+            kwargs["session_id"] += int(first)
+        await super()._agent_loop_postprocess(output, validate, **kwargs)
 
 
 class Store:

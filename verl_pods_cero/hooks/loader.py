@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,9 @@ from verl_pods_cero.core.allocators import Allocation
 from verl_pods_cero.core.arrays import Ints
 from verl_pods_cero.errors import OptionError
 from verl_pods_cero.hooks.prompts import new_uid
+
+FIRST_SESSION = "pods_cero_first_session"
+"""A prompt's column: the number of its first rollout in this batch, where it had others before."""
 
 
 def position_loader(loader: StatefulDataLoader) -> StatefulDataLoader:
@@ -67,19 +70,27 @@ class PositionStream:
             self._iterator = None
 
 
-def prompt_batch(dataset: Any, step: Allocation, global_step: int) -> TensorDict:
+def prompt_batch(
+    dataset: Any, step: Allocation, global_step: int, more_of: tuple[Sequence[str], Ints] | None = None
+) -> TensorDict:
     """Make the batch that verl submits to its agent loops.
 
     Args:
         dataset: verl's training data set.
         step: rows and how many rollouts each gets.
         global_step: the training step.
+        more_of: names of prompts that had some rollouts already, and how many, (k,); by default these are new ones.
 
     Returns:
-        Rows of the data set with `uid` and `__rollout_n__`, which verl's workers read.
+        Rows of the data set with `uid` and `__rollout_n__`, which verl's workers read, and of prompts that had some
+        already `FIRST_SESSION`, which ours read.
     """
     rows = collate_fn([dataset[int(row)] for row in step.indices])
-    rows["uid"] = np.array([new_uid(row) for row in step.indices.tolist()], dtype=object)
+    uids: Iterable[str] = map(new_uid, step.indices.tolist())
+    if more_of is not None:
+        uids, already = more_of
+        rows[FIRST_SESSION] = torch.from_numpy(already.astype(np.int64))
+    rows["uid"] = np.array(list(uids), dtype=object)
     rows["__rollout_n__"] = torch.from_numpy(step.rollouts.astype(np.int64))
     batch = tu.get_tensordict(rows)
     tu.assign_non_tensor_data(batch, "global_steps", global_step)

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from verl_pods_cero.core.allocators import Allocation, Allocator
-from verl_pods_cero.core.arrays import Ints, Mask
+from verl_pods_cero.core.arrays import Floats, Ints, Mask
+from verl_pods_cero.core.budget import BudgetedAllocator
 from verl_pods_cero.core.state import StateHeader
 from verl_pods_cero.core.steps import Steps
 from verl_pods_cero.errors import OptionError
@@ -82,8 +83,27 @@ class AllocatedPrompts:
             none = np.zeros(0, dtype=np.int64)
             self._steps.observe(none, none, none)
         else:
-            self._steps.observe(*outcome_counts(rollouts, successes(rollouts, self._options, self._tolerance)))
+            self._steps.observe(*self.outcomes(rollouts))
         self._learnt = self.allocator.metrics()
+
+    def outcomes(self, rollouts: Rollouts) -> tuple[Ints, Ints, Ints]:
+        """Count each prompt's successes and failures, as `outcome_counts` does, and learn nothing.
+
+        Raises:
+            OptionError: as `observe`.
+        """
+        return outcome_counts(rollouts, successes(rollouts, self._options, self._tolerance))
+
+    def expected(self, rows: Ints) -> Floats:
+        """Return the pass rates that the allocator expects of rows, (k,); 1/2 each of one that expects nothing."""
+        known = self.allocator.predict(rows) if isinstance(self.allocator, BudgetedAllocator) else None
+        return np.full(len(rows), 0.5) if known is None else known
+
+    def reassign(self, given: Allocation) -> None:
+        """Tell the allocator who got the rollouts of this step, where it keeps count of that."""
+        self._step = given
+        if isinstance(self.allocator, BudgetedAllocator):
+            self.allocator.reassign(given.indices, given.rollouts)
 
     def metrics(self) -> dict[str, float]:
         """Return the `cero/...` metrics, and `training/epoch` as plain GRPO would count it from the rollouts."""

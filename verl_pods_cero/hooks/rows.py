@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -54,6 +55,23 @@ def read_rollouts(batch: KVBatchMeta, keys: Sequence[str], submitted: Iterable[s
 
     columns = dict(zip(keys, values.T.copy(), strict=True))
     return Rollouts(list(batch.keys), index, columns, column("prompt_len"), column("response_len"), turns)
+
+
+def settled(uids: Collection[str], interval_s: float) -> KVBatchMeta:
+    """Wait until every rollout that was asked for of these prompts has ended, and return the rows that came of them.
+
+    Args:
+        uids: of the prompts.
+        interval_s: seconds between two looks.
+    """
+    while True:
+        there = (tq.kv_list() or {}).get(PARTITION, {})
+        if all(there.get(uid, {}).get("status") in ("finished", "failure") for uid in uids):
+            break
+        time.sleep(interval_s)
+    wanted = frozenset(uids)
+    found = {key: tag for key, tag in there.items() if not tag.get("is_prompt") and key.rsplit("_", 2)[0] in wanted}
+    return KVBatchMeta(partition_id=PARTITION, keys=list(found), tags=list(found.values()))
 
 
 def _read_data(batch: KVBatchMeta, index: RowIndex, keys: Sequence[str]) -> tuple[Floats, Ints]:

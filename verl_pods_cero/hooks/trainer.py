@@ -26,6 +26,7 @@ from verl_pods_cero.hooks.filter import PodsFilter, whole_groups
 from verl_pods_cero.hooks.group_advantages import row_advantages
 from verl_pods_cero.hooks.loader import PositionStream, position_loader, prompt_batch
 from verl_pods_cero.hooks.metrics import dashboard_metrics, filter_metrics, unfiltered_metrics
+from verl_pods_cero.hooks.pilot import Pilot
 from verl_pods_cero.hooks.prompts import AllocatedPrompts
 from verl_pods_cero.hooks.rollouts import Rollouts
 from verl_pods_cero.hooks.scored import scored
@@ -35,7 +36,7 @@ from verl_pods_cero.options.allocator import allocator_settings, run_steps
 from verl_pods_cero.options.checks import validate
 from verl_pods_cero.options.names import ALLOCATOR_NAMES
 from verl_pods_cero.options.schema import BASE_MODES, PodsCeroOptions
-from verl_pods_cero.options.scorer import required_keys, value_keys
+from verl_pods_cero.options.scorer import REWARD, required_keys, value_keys
 from verl_pods_cero.options.update_shape import update_shape
 from verl_pods_cero.options.warm_start import read_outcomes
 
@@ -73,6 +74,7 @@ class PodsCeroMixin(_Base):
         if options.filter.enable:
             self._filter = PodsFilter(options.filter, rollout.n, options.zero_variance_tolerance)
         self._prompts: AllocatedPrompts | None = None
+        self._pilot: Pilot | None = None
         self._keys, self._required = value_keys(options), required_keys(options)
         self._now = Step()
         self._failures = Failures(options.max_failed_fraction)
@@ -112,6 +114,8 @@ class PodsCeroMixin(_Base):
         steps = Steps(allocator, settings, candidates)
         header = checkpoint.state_header(options, settings, self.train_dataset, self.config.data.prompt_key)
         self._prompts = AllocatedPrompts(steps, options, self.pods_cero.zero_variance_tolerance, header)
+        if options.pilot is not None:
+            self._pilot = Pilot(options.pilot, self._prompts, settings)
         # Steps and the learning-rate schedule follow the allocator. Epochs do not count: one
         # never ends, or verl would end the run by the size of the data set.
         self.total_training_steps = run_steps(self.config, options, settings)
@@ -188,13 +192,33 @@ class PodsCeroMixin(_Base):
     def _next_train_batch(self, num_prompts: int | None = None) -> TensorDict:
         if self._prompts is not None:
             planned = self._prompts.next()
-            batch, rollouts = prompt_batch(self.train_dataset, planned, self.global_steps), planned.total
+            part = planned if self._pilot is None else self._pilot.first(planned)
+            batch, rollouts = prompt_batch(self.train_dataset, part, self.global_steps), planned.total
         else:
             batch = super()._next_train_batch(num_prompts)
             rollouts = len(batch) * self.config.actor_rollout_ref.rollout.n
         self._now.submitted.extend(list(batch["uid"]))
         self._now.submitted_rollouts += rollouts
         return batch
+
+    @overrides
+    def on_sample_begin(self) -> None:
+        """Submit the second part of a step that has two."""
+        super().on_sample_begin()
+        if self._pilot is None:
+            return
+        with marked_timer("cero_pilot", self.timing_raw):
+            uids = self._now.submitted
+            batch = rows.settled(uids, self.pods_cero.poll_interval_s)
+            rollouts = None
+            if len(batch):
+                rollouts = rows.read_rollouts(batch, self._keys, uids)
+                rollouts = rollouts.only(rollouts.usable([REWARD, *self._required.values()]))
+            places, more = self._pilot.rest(rollouts)
+            if len(more):
+                these = [uids[place] for place in places], self._pilot.already(places)
+                batch = prompt_batch(self.train_dataset, more, self.global_steps, these)
+                self._submit_batch_to_rollout(batch)
 
     @overrides
     def _step_once(self, metrics: dict[str, Any], timing_raw: dict[str, float], sample_batch_size: int) -> KVBatchMeta:
@@ -354,6 +378,8 @@ class PodsCeroMixin(_Base):
             metrics.update({f"timing_s/{name}": seconds for name, seconds in timing_raw.items()})
         if self._prompts is not None:
             metrics.update(self._prompts.metrics())
+        if self._pilot is not None:
+            metrics["cero/pilot_stopped_fraction"] = self._pilot.stopped_fraction
         if self._filter is not None:
             metrics.update(filter_metrics(now))
             if now.rollouts is not None and now.kept is not None:

@@ -102,6 +102,7 @@ def check_sizes(run: Run) -> None:
         return
     settings = allocator_settings(run.config, options, rows)
     _check_choice(run, settings)
+    _check_pilot(run, settings)
     allocator = create_allocator(options.name, settings)
     if options.warm_start is not None:
         if not isinstance(allocator, BudgetedAllocator) or not allocator.learns:
@@ -126,6 +127,25 @@ def _check_choice(run: Run, settings: AllocatorSettings) -> None:
         fix = f"set {PATH}.candidates=pool, or data.gen_batch_size={4 * settings.batch_prompts} to choose from"
         rule = f"must leave {options.name} a choice (data.{size}={data[size]}: {remark})"
         raise OptionError(f"{PATH}.candidates", rule, options.candidates, fix)
+
+
+def _check_pilot(run: Run, settings: AllocatorSettings) -> None:
+    """Refuse a first part that leaves no second one, or one in which no prompt could get more than was planned."""
+    options = run.options.allocator
+    if (pilot := options.pilot) is None:
+        return
+    option, unit = f"{PATH}.pilot", settings.unit
+    if pilot % unit or not unit <= pilot < settings.n:
+        rule = f"must be a multiple of {{unit}} ({unit}), at least that and below {{n}} ({settings.n})"
+        raise OptionError(option, rule, pilot, f"use {max(unit, settings.n // 2 // unit * unit)}, or take it out")
+    if (most := group_sizes(options.name, settings)[1]) >= (limit := settings.n_max_units * unit):
+        rule = f"needs room above what a prompt is planned ({most} of {{n_max}}={limit} with {options.name})"
+        fix = "raise {n_max} above {n}, with uniform, prioritized, thompson or greso"
+        raise OptionError(option, rule, pilot, fix)
+    if run.config.skip.rollout_tq.enable:
+        raise OptionError(
+            "skip.rollout_tq.enable", f"has no second part, which {option} asks for", True, f"take {option} out"
+        )
 
 
 def no_choice(name: str, settings: AllocatorSettings, offered: int) -> str:

@@ -81,6 +81,9 @@ class AllocatorOptions:
     # Most rollouts of a round; by default data.train_batch_size * n ("round") or all rows * n_max ("epoch").
     capacity: int | None = None
 
+    # Rollouts of each prompt that come first in a step; the rest go to the prompts whose first ones disagree.
+    pilot: int | None = None
+
     # What is kept of older evidence when new outcomes of a prompt arrive, 0 to 1.
     rho: float = 1.0
 

@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: quickstart test test-all unit lint bench docs reproduce clean
+.PHONY: quickstart test test-all test-verl-0.9.0 unit lint bench docs reproduce clean
 
 quickstart: $(VENV)/installed
 	$(BIN)/python -m verl_pods_cero.quickstart
@@ -16,6 +16,15 @@ test: unit
 
 test-all: unit
 	$(PYTEST) -m e2e --durations=0
+	$(MAKE) test-verl-0.9.0
+
+# The same on the other verl that is supported, in an environment of its own.
+test-verl-0.9.0: OLDER := .venv-verl-0.9.0
+test-verl-0.9.0:
+	$(MAKE) VENV=$(OLDER) $(OLDER)/installed
+	$(OLDER)/bin/python -m pip install --quiet --no-deps verl==0.9.0
+	$(OLDER)/bin/python -m pytest -p no:benchmark -n 2 --dist worksteal -m "not e2e"
+	$(OLDER)/bin/python -m pytest -p no:benchmark -m e2e -k generates_n_and_updates_on_m
 
 unit: $(VENV)/installed
 	$(PYTEST) -n 2 --dist worksteal -m "not e2e"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import configparser
 import subprocess
 import sys
 import textwrap
@@ -9,7 +10,7 @@ import textwrap
 import pytest
 
 from verl_pods_cero.errors import PluginError
-from verl_pods_cero.plugin import check_verl_version
+from verl_pods_cero.supported_verl import check_verl_version
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -131,13 +132,24 @@ def test_the_doctor_names_a_switched_off_plugin_and_the_fix(python):
     assert "Fix: unset it, or add pods_cero to it" in ill.stdout
 
 
-@pytest.mark.parametrize("version", ["0.9.0", "0.10.0", "1.0"])
-def test_a_verl_out_of_range_is_refused_with_the_command_that_mends_it(version):
-    with pytest.raises(PluginError, match=rf"verl {version} is installed.*pip install 'verl>=0.9.1,<0.10'"):
+@pytest.mark.parametrize("version", ["0.8.0", "0.8.9", "0.1"])
+def test_a_verl_that_is_too_old_is_refused_with_the_command_that_mends_it(version):
+    with pytest.raises(PluginError, match=rf"verl {version} is installed.*pip install 'verl>=0\.9'"):
         check_verl_version(version)
 
 
-def test_a_verl_out_of_range_is_reported_where_verl_would_be_silent(python):
+@pytest.mark.parametrize("version", ["0.9.0", "0.9.1", "0.10.0.dev0", "0.10.0", "1.0"])
+def test_a_later_verl_is_judged_by_its_names(version):
+    check_verl_version(version)
+
+
+def test_no_bound_on_verl_can_replace_the_verl_of_a_user(repository):
+    config = configparser.ConfigParser()
+    config.read(repository / "setup.cfg")
+    assert "verl" in config["options"]["install_requires"].split()
+
+
+def test_a_verl_that_is_too_old_is_reported_where_verl_would_be_silent(python):
     done = python(
         """
         import sys, verl
@@ -151,7 +163,7 @@ def test_a_verl_out_of_range_is_reported_where_verl_would_be_silent(python):
     )
     assert done.stdout.strip() == "PluginError"
     assert "verl-pods-cero is not active" in done.stderr
-    assert "pip install 'verl>=0.9.1,<0.10'" in done.stderr
+    assert "pip install 'verl>=0.9'" in done.stderr
 
 
 def test_a_verl_that_lacks_a_name_fails_our_trainer_and_leaves_stock_trainers_alone(python):

@@ -26,10 +26,9 @@ import wrapt
 
 from verl_pods_cero import cpu
 from verl_pods_cero.errors import LOGGER, FieldError, PluginError
+from verl_pods_cero.supported_verl import check_verl_version
 
 logger = logging.getLogger(LOGGER)
-
-SUPPORTED_VERL = ((0, 9, 1), (0, 10))
 
 
 def recipes_folder() -> str:
@@ -40,30 +39,6 @@ def recipes_folder() -> str:
     if spec is not None and spec.submodule_search_locations:
         return next(iter(spec.submodule_search_locations))
     return os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "recipes")  # noqa: PTH100, PTH118, PTH120 - pathlib is not loaded here
-
-
-def check_verl_version(version: str) -> None:
-    """Refuse a verl that the hooks were not written for.
-
-    Raises:
-        PluginError: the version lies outside `>=0.9.1,<0.10`.
-
-    >>> check_verl_version("0.9.1")
-    >>> check_verl_version("0.8.0")
-    Traceback (most recent call last):
-        ...
-    verl_pods_cero.errors.PluginError: verl-pods-cero needs verl>=0.9.1,<0.10, and verl 0.8.0 is installed. \
-Fix: pip install 'verl>=0.9.1,<0.10'.
-    """
-    from packaging.version import Version
-
-    low, high = (Version(".".join(map(str, bound))) for bound in SUPPORTED_VERL)
-    found = Version(version)
-    if not low <= found < high:
-        raise PluginError(
-            f"verl-pods-cero needs verl>={low},<{high}, and verl {version} is installed. "
-            f"Fix: pip install 'verl>={low},<{high}'."
-        )
 
 
 def _extend_hydra(_module: ModuleType) -> None:

@@ -17,11 +17,13 @@ from verl_pods_cero.hooks import patches
 from verl_pods_cero.hooks.contract import (
     contracts,
     missing_names,
+    missing_optional_names,
     names_used,
     overridden,
     unmet_attributes,
     unmet_overrides,
 )
+from verl_pods_cero.hooks.generation.worker import leased
 
 PAIRS = contracts()
 
@@ -59,6 +61,18 @@ def test_an_attribute_that_verl_no_longer_sets_is_named():
 def test_a_function_that_transfer_queue_took_away_is_named(monkeypatch):
     monkeypatch.delattr(transfer_queue, "kv_clear")
     assert missing_names() == ["transfer_queue.kv_clear"]
+
+
+def test_leases_step_aside_where_verls_load_balancer_is_another(monkeypatch, caplog):
+    router = pytest.importorskip("verl.workers.rollout.router")
+    assert missing_optional_names() == []
+    monkeypatch.delattr(router.GlobalRequestLoadBalancer, "get_all_servers")
+    assert missing_names() == []
+    lacking = "verl.workers.rollout.router.GlobalRequestLoadBalancer.get_all_servers"
+    assert missing_optional_names() == [lacking]
+    client = object()
+    assert leased(client) is client
+    assert f"no server leases: the installed verl lacks {lacking}" in caplog.text
 
 
 def test_names_are_found_however_they_are_imported(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from verl_pods_cero.errors import PluginError
+from verl_pods_cero.supported_verl import lacking
 
 
 def register() -> None:
@@ -18,10 +19,7 @@ def register() -> None:
 
     try:
         if missing := missing_names():
-            raise PluginError(
-                f"the installed verl lacks {', '.join(missing)}, which verl-pods-cero needs. "
-                "Fix: pip install 'verl>=0.9.1,<0.10'."
-            )
+            raise lacking(missing)
         from verl_pods_cero.hooks.trainer import TRAINERS
 
         for name in BASE_MODES:

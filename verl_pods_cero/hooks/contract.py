@@ -6,7 +6,7 @@ import ast
 import inspect
 import pkgutil
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import CodeType
 from typing import Any, TypeVar
@@ -14,6 +14,9 @@ from typing import Any, TypeVar
 from verl_pods_cero.hooks import patches
 
 Method = TypeVar("Method", bound=Callable[..., Any])
+
+# Modules without which a run is slower and no more: they step aside on a verl that lacks what they use.
+OPTIONAL = ("generation/server_leases.py",)
 
 # Packages whose names are not ours to keep.
 FOREIGN = ("verl", "transfer_queue", "tensordict", "torchdata")
@@ -129,9 +132,14 @@ def _is_there(name: str) -> bool:
     return True
 
 
+def _needed_by(files: Iterable[Path]) -> dict[str, None]:
+    return {name: None for file in sorted(files) for name in names_used(file)}
+
+
 def missing_names() -> list[str]:
     """Return what the hooks use of verl and TransferQueue and what is installed lacks."""
-    used = {name: None for file in sorted(Path(__file__).parent.rglob("*.py")) for name in names_used(file)}
+    here = Path(__file__).parent
+    used = _needed_by({*here.rglob("*.py")} - {here / name for name in OPTIONAL})
     used |= {f"{patch.module}.{patch.name}": None for patch in patches.CHECKED}
     missing = [name for name in used if not _is_there(name)]
     if missing:
@@ -140,16 +148,26 @@ def missing_names() -> list[str]:
     return [name for pair in contracts() for unmet in checks for name in unmet(*pair)]
 
 
+def missing_optional_names() -> list[str]:
+    """Return what the modules that a run can do without use, and what is installed lacks."""
+    here = Path(__file__).parent
+    missing = [name for name in _needed_by(here / name for name in OPTIONAL) if not _is_there(name)]
+    if missing:
+        return missing
+    from verl_pods_cero.hooks.generation.server_leases import LeasingClient
+
+    return unmet_overrides(LeasingClient, _verls_base(LeasingClient))
+
+
 def contracts() -> list[tuple[type, type]]:
     """Return our classes that have overrides, each with verl's class that it overrides."""
     from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 
     from verl_pods_cero.hooks.agent_loop import PodsCeroManager, TaggingWorker
-    from verl_pods_cero.hooks.generation.server_leases import LeasingClient
     from verl_pods_cero.hooks.generation.worker import FastWorker
     from verl_pods_cero.hooks.trainer import PodsCeroMixin
 
-    ours = (TaggingWorker, FastWorker, PodsCeroManager, LeasingClient)
+    ours: tuple[type, ...] = (TaggingWorker, FastWorker, PodsCeroManager)
     return [(PodsCeroMixin, PPOTrainer)] + [(cls, _verls_base(cls)) for cls in ours]
 
 

@@ -42,7 +42,7 @@ def run() -> int:
 
 def _packages() -> Iterator[Finding]:
     from verl_pods_cero.errors import PluginError
-    from verl_pods_cero.plugin import check_verl_version
+    from verl_pods_cero.supported_verl import TESTED, check_verl_version
 
     yield Finding("python", sys.version.split()[0])
     yield Finding("verl-pods-cero", version("verl-pods-cero"))
@@ -59,7 +59,8 @@ def _packages() -> Iterator[Finding]:
     found = _version("verl")
     try:
         check_verl_version(found or "0")
-        yield Finding("verl", found or "missing")
+        tried = "" if found in TESTED else f" (not tried; tried: {', '.join(TESTED)})"
+        yield Finding("verl", f"{found}{tried}")
     except PluginError as error:
         yield Finding("verl", found or "missing", str(error).partition("Fix: ")[2])
 
@@ -130,15 +131,18 @@ def _recipes() -> Iterator[Finding]:
 def _hooks() -> Iterator[Finding]:
     from verl.trainer.ppo.v1.trainer_base import TRAINER_REGISTRY
 
-    from verl_pods_cero.hooks.contract import missing_names
+    from verl_pods_cero.hooks.contract import missing_names, missing_optional_names
     from verl_pods_cero.options.schema import BASE_MODES
+    from verl_pods_cero.supported_verl import lacking
 
     missing = missing_names()
     yield Finding(
         "names that the hooks need",
         f"missing: {', '.join(missing)}" if missing else "all there",
-        "pip install 'verl>=0.9.1,<0.10'" if missing else "",
+        str(lacking(missing)).partition("Fix: ")[2] if missing else "",
     )
+    without = missing_optional_names()
+    yield Finding("server leases", f"off, this verl lacks {', '.join(without)}" if without else "on")
     for mode in BASE_MODES:
         trainer = TRAINER_REGISTRY.get(mode)
         working = trainer is not None and trainer.__module__.startswith("verl_pods_cero.hooks.trainer")

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 from verl.experimental.agent_loop.agent_loop import DictConfigWrap, _agent_loop_registry
 from verl.experimental.agent_loop.single_turn_agent_loop import SingleTurnAgentLoop
 from verl.utils.rollout_trace import RolloutTraceConfig
 
+from verl_pods_cero.errors import LOGGER
 from verl_pods_cero.hooks.agent_loop import TaggingWorker
-from verl_pods_cero.hooks.contract import overrides
+from verl_pods_cero.hooks.contract import missing_optional_names, overrides
 from verl_pods_cero.hooks.generation.combined_writes import CombinedWrites
-from verl_pods_cero.hooks.generation.server_leases import with_leases
+
+logger = logging.getLogger(LOGGER)
 
 # As verl registers it.
 _SINGLE_TURN = {"_target_": f"{SingleTurnAgentLoop.__module__}.{SingleTurnAgentLoop.__qualname__}"}
@@ -24,6 +27,17 @@ def can_share_loop(agent_name: str) -> bool:
     each rollout: verl makes these anew.
     """
     return _agent_loop_registry.get(agent_name) == _SINGLE_TURN and RolloutTraceConfig.get_backend() is None
+
+
+def leased(client: Any) -> Any:
+    """Return a client that leases servers, or the same one where verl has nothing to lease by, as verl 0.9.0."""
+    if missing := missing_optional_names():
+        text = "no server leases: the installed verl lacks %s; its load balancer is asked for each rollout"
+        logger.warning(text, ", ".join(missing))
+        return client
+    from verl_pods_cero.hooks.generation.server_leases import with_leases
+
+    return with_leases(client)
 
 
 class FastWorker(TaggingWorker):
@@ -60,7 +74,7 @@ class FastWorker(TaggingWorker):
         if self._single_turn is None:
             self._single_turn = SingleTurnAgentLoop(
                 trainer_config=DictConfigWrap(self.config),
-                server_manager=with_leases(self.llm_client),
+                server_manager=leased(self.llm_client),
                 tokenizer=self.tokenizer,
                 processor=self.processor,
                 hf_model_type=self.hf_model_type,

@@ -289,7 +289,10 @@ def test_every_field_of_the_core_has_the_users_name():
     assert {each.name for each in fields(AllocatorSettings)} | {"name"} <= ALLOCATOR_NAMES.keys()
     assert {"keep", "keep_fraction", "rule"} <= FILTER_NAMES.keys()
     named = {**ALLOCATOR_NAMES, **FILTER_NAMES}.values()
-    assert all(name.startswith(("pods_cero.", "data.", "actor_rollout_ref.", "the number of rows")) for name in named)
+    assert all(
+        name.startswith(("pods_cero.", "data.", "trainer.", "actor_rollout_ref.", "the number of rows"))
+        for name in named
+    )
 
 
 @pytest.mark.parametrize("name", [name for name in KNOWN if name != "knapsack"])  # which needs n_max above n

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from hypothesis import settings
 from omegaconf import DictConfig, OmegaConf
 
 # The rows of the tests' data files: verl's schema, one prompt each.
@@ -18,6 +19,10 @@ ROW = {
     "reward_model": {"style": "rule", "ground_truth": "2"},
     "extra_info": {"index": 0},
 }
+
+# A busy machine is no failure.
+settings.register_profile("patient", deadline=None)
+settings.load_profile("patient")
 
 Compose = Callable[..., DictConfig]
 

@@ -20,7 +20,7 @@ from verl_pods_cero.core.walk import Walk
 from verl_pods_cero.errors import OptionError
 from verl_pods_cero.tools.simulation.worlds import DriftingWorld
 
-quick = settings(max_examples=20, deadline=None)
+quick = settings(max_examples=20)
 NAMES = sorted(KNOWN)
 PRICED = ["cero", "fixed_pacing", "random_matched"]
 
@@ -87,7 +87,7 @@ def test_no_allocator_exceeds_the_budget_the_batch_or_the_rollouts_of_a_prompt(
     assert len(allocator.plan()) == 0 and allocator.room == 0
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.sampled_from(NAMES), any_settings())
 def test_exactly_the_budget_is_spent(name: str, s: AllocatorSettings) -> None:
     allocator = create_allocator(name, s)

@@ -16,7 +16,7 @@ from verl_pods_cero.core.ranking import leaders
 from verl_pods_cero.core.utility import best_total, greedy_optimum, utility
 from verl_pods_cero.tools.simulation.worlds import DriftingWorld
 
-quick = settings(max_examples=50, deadline=None)
+quick = settings(max_examples=50)
 
 PUBLISHED = Constants(num_prompts=8960, rounds=500, budget=64_000, capacity=132, n_max=2)
 GROUP = 4

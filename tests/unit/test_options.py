@@ -274,7 +274,7 @@ def config(configure):
     return configure(**{"trainer.total_training_steps": 8})
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     filtering=st.booleans(),
     allocating=st.booleans(),

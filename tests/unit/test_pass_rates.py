@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from verl_pods_cero.core.pass_rates import Calibration, PassRates, checked_indices, informativeness
 
-quick = settings(max_examples=50, deadline=None)
+quick = settings(max_examples=50)
 
 
 @quick

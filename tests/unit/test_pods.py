@@ -98,7 +98,7 @@ def test_binary_groups_keep_half_of_each_class_or_all_of_the_rarer_one(keep, one
     assert rewards[kept].sum() == expected
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(tenths())
 def test_top_is_the_smallest_k_of_exact_arithmetic(case):
     units, mask, keep = case
@@ -129,7 +129,7 @@ def test_equal_rewards_are_taken_by_position_from_the_front_below_and_from_the_b
     assert choose([1.0, 1.0, 1.0, 1.0, 1.0], keep=2, rule="max_reward") == [3, 4]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(tenths())
 def test_the_kept_rollouts_are_the_two_ends_of_a_stable_sort(case):
     units, mask, keep = case
@@ -145,7 +145,7 @@ def test_the_kept_rollouts_are_the_two_ends_of_a_stable_sort(case):
 # --- arithmetic ---
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(tenths(), st.sampled_from([1e6, -1e6, 1e9]))
 def test_an_offset_does_not_change_the_choice(case, offset):
     units, mask, keep = case
@@ -189,7 +189,7 @@ def test_other_number_types_are_compared_as_float64(dtype):
 # --- every rule ---
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(tenths(), st.sampled_from(RULES))
 def test_every_rule_keeps_m_of_each_group_inside_the_mask(case, rule):
     units, mask, keep = case
@@ -200,7 +200,7 @@ def test_every_rule_keeps_m_of_each_group_inside_the_mask(case, rule):
     assert ((top >= 0) & (top <= keep)).all()
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(tenths(), st.sampled_from(["max_variance", "max_reward", "percentile"]), st.randoms(use_true_random=False))
 def test_groups_are_chosen_independently_of_their_order(case, rule, random):
     units, mask, keep = case
@@ -211,7 +211,7 @@ def test_groups_are_chosen_independently_of_their_order(case, rule, random):
     assert (moved.top == top[order]).all()
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(tenths(), st.sampled_from(["max_variance", "max_reward", "percentile"]))
 def test_what_lies_outside_the_mask_is_not_read(case, rule):
     units, mask, keep = case

@@ -18,7 +18,7 @@ from verl_pods_cero.core.settings import AllocatorSettings
 from verl_pods_cero.core.steps import Steps
 from verl_pods_cero.core.thompson import Thompson
 
-quick = settings(max_examples=50, deadline=None)
+quick = settings(max_examples=50)
 BASE = AllocatorSettings(num_prompts=40, budget=64 * 40, rounds=40, batch_prompts=8, n=8, unit=4)
 RATES = np.random.default_rng(3).beta(0.4, 0.4, 40)
 

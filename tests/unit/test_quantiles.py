@@ -12,13 +12,13 @@ from verl_pods_cero.core.quantiles import quantiles
 SHARES = [0.0, 0.1, 0.25, 0.5, 0.9, 1.0]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.lists(st.floats(-1e6, 1e6) | st.sampled_from([0.0, 0.25, 1 / 6]), min_size=1, max_size=60))
 def test_quantiles_of_few_numbers_are_numpys(values: list[float]) -> None:
     assert quantiles(np.array(values), SHARES) == np.quantile(values, SHARES).tolist()
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.lists(st.integers(0, 2**31 - 1) | st.integers(0, 9), min_size=1, max_size=60))
 def test_quantiles_of_integers_are_numpys_however_large_they_are(values: list[int]) -> None:
     made = np.array(values, dtype=np.int32)

@@ -198,7 +198,7 @@ def written(number: Fraction) -> str:
 
 
 @needs_math_verify
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.sampled_from(MATHEMATICS), st.sampled_from(HEDGES), st.lists(fractions, min_size=2, max_size=2, unique=True))
 def test_a_response_with_two_answers_is_right_for_one_at_most(source: str, hedge: str, numbers: list[Fraction]) -> None:
     answers = [written(number) for number in numbers]
@@ -207,7 +207,7 @@ def test_a_response_with_two_answers_is_right_for_one_at_most(source: str, hedge
 
 
 @needs_math_verify
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     st.sampled_from(MATHEMATICS),
     st.text(r"0123456789.,=+-_^/()[]{}\\ $x", max_size=12)
@@ -225,7 +225,7 @@ def test_no_text_is_equal_to_two_answers_that_are_unequal(source: str, text: str
     assert sum(accuracy(source, rf"\boxed{{{text}}}", answer) for answer in answers) <= 1
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(
     st.sampled_from(["18", "-4", "2.5", "1000"]),
     st.sampled_from(["19", "7", "-18"]),
@@ -247,7 +247,7 @@ def test_gsm8k_takes_no_number_of_several(first: str, second: str, hedge: str) -
     assert accuracy("openai/gsm8k", response, first) == accuracy("openai/gsm8k", response, second) == 0.0
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     st.text("01234567", min_size=1, max_size=6),
     st.integers(8, 36),
@@ -279,7 +279,7 @@ DRESSES = (
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     st.integers(1, 10**9),
     st.sampled_from(["", "-", "+", "\u2212"]),
@@ -295,7 +295,7 @@ def test_gsm8k_reads_a_sign_wherever_it_stands(size: int, sign: str, outside: bo
     assert accuracy("openai/gsm8k", response, str(-number)) == 0.0
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.integers(1000, 10**12), st.sampled_from([",", "{,}", r"\,", r",\!", " ", "\u202f", "\u00a0"]))
 def test_thousands_are_groups_of_three_digits(number: int, separator: str) -> None:
     grouped = f"{number:,}".replace(",", separator)
@@ -307,7 +307,7 @@ def test_thousands_are_groups_of_three_digits(number: int, separator: str) -> No
 
 
 @needs_math_verify
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(1, 9), st.integers(1, 9), st.integers(0, 400), st.integers(0, 400), st.booleans())
 def test_powers_are_equal_where_their_values_are(top: int, other: int, power: int, second: int, near: bool) -> None:
     second = power + second % 3 if near else second
@@ -315,7 +315,7 @@ def test_powers_are_equal_where_their_values_are(top: int, other: int, power: in
     assert accuracy("math", response, answer) == (Fraction(top, 2**power) == Fraction(other, 2**second))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.builds(Fraction, st.integers(1, 10**6), st.integers(2, 10**9)).filter(lambda number: number.denominator > 1))
 def test_a_decimal_is_a_fraction_to_six_digits_however_small(number: Fraction) -> None:
     answer = written(number)

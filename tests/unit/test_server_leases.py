@@ -10,15 +10,10 @@ from omegaconf import OmegaConf
 from verl.workers.rollout.llm_server import FullyAsyncLLMServerClient, LLMServerClient
 from verl.workers.rollout.replica import TokenOutput
 
-from verl_pods_cero.hooks.contract import missing_optional_names
 from verl_pods_cero.hooks.generation import worker as agent_loop
-
-if missing := missing_optional_names():
-    pytest.skip(f"this verl has no server leases: it lacks {', '.join(missing)}", allow_module_level=True)
-
-from verl.workers.rollout.router import GlobalRequestLoadBalancer
-
 from verl_pods_cero.hooks.generation.server_leases import ROLLOUTS_A_LEASE, LeasingClient, with_leases
+
+router = pytest.importorskip("verl.workers.rollout.router", reason="verl 0.9.0 has nothing to lease by")
 
 
 class Remote:
@@ -69,7 +64,9 @@ def verls_client(balancer=None, cls=LLMServerClient, **rollout):
 
 def leases(failures=0, servers=("a", "b"), engine=None, **rollout):
     """A leasing client, and verl's own balancer over some servers."""
-    balancer = Remote(GlobalRequestLoadBalancer({name: engine or f"handle of {name}" for name in servers}), failures)
+    balancer = Remote(
+        router.GlobalRequestLoadBalancer({name: engine or f"handle of {name}" for name in servers}), failures
+    )
     return LeasingClient(verls_client(balancer, **rollout)), balancer
 
 

@@ -17,7 +17,7 @@ from verl_pods_cero.core.utility import (
     water_filling,
 )
 
-quick = settings(max_examples=50, deadline=None)
+quick = settings(max_examples=50)
 
 curvatures = st.lists(st.floats(0.0, 3.0), min_size=1, max_size=4)
 

@@ -6,7 +6,7 @@ import ast
 import inspect
 import pkgutil
 import textwrap
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import CodeType
 from typing import Any, TypeVar
@@ -15,8 +15,8 @@ from verl_pods_cero.hooks import patches
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
-# Modules without which a run is slower and no more: they step aside on a verl that lacks what they use.
-OPTIONAL = ("generation/server_leases.py",)
+# What a run is slower without and no more: server leases (`generation/server_leases`), by what they ask verl for.
+OPTIONAL = ("verl.workers.rollout.router.GlobalRequestLoadBalancer.get_all_servers",)
 
 # Packages whose names are not ours to keep.
 FOREIGN = ("verl", "transfer_queue", "tensordict", "torchdata")
@@ -132,14 +132,9 @@ def _is_there(name: str) -> bool:
     return True
 
 
-def _needed_by(files: Iterable[Path]) -> dict[str, None]:
-    return {name: None for file in sorted(files) for name in names_used(file)}
-
-
 def missing_names() -> list[str]:
     """Return what the hooks use of verl and TransferQueue and what is installed lacks."""
-    here = Path(__file__).parent
-    used = _needed_by({*here.rglob("*.py")} - {here / name for name in OPTIONAL})
+    used = {name: None for file in sorted(Path(__file__).parent.rglob("*.py")) for name in names_used(file)}
     used |= {f"{patch.module}.{patch.name}": None for patch in patches.CHECKED}
     missing = [name for name in used if not _is_there(name)]
     if missing:
@@ -149,14 +144,8 @@ def missing_names() -> list[str]:
 
 
 def missing_optional_names() -> list[str]:
-    """Return what the modules that a run can do without use, and what is installed lacks."""
-    here = Path(__file__).parent
-    missing = [name for name in _needed_by(here / name for name in OPTIONAL) if not _is_there(name)]
-    if missing:
-        return missing
-    from verl_pods_cero.hooks.generation.server_leases import LeasingClient
-
-    return unmet_overrides(LeasingClient, _verls_base(LeasingClient))
+    """Return what the hooks would use of verl, can do without, and what is installed lacks."""
+    return [name for name in OPTIONAL if not _is_there(name)]
 
 
 def contracts() -> list[tuple[type, type]]:
@@ -164,10 +153,11 @@ def contracts() -> list[tuple[type, type]]:
     from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 
     from verl_pods_cero.hooks.agent_loop import PodsCeroManager, TaggingWorker
+    from verl_pods_cero.hooks.generation.server_leases import LeasingClient
     from verl_pods_cero.hooks.generation.worker import FastWorker
     from verl_pods_cero.hooks.trainer import PodsCeroMixin
 
-    ours: tuple[type, ...] = (TaggingWorker, FastWorker, PodsCeroManager)
+    ours: tuple[type, ...] = (TaggingWorker, FastWorker, PodsCeroManager, LeasingClient)
     return [(PodsCeroMixin, PPOTrainer)] + [(cls, _verls_base(cls)) for cls in ours]
 
 

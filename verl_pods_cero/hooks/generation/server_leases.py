@@ -7,15 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from verl.workers.rollout.llm_server import LLMServerClient
-from verl.workers.rollout.router import GlobalRequestLoadBalancer
 
 from verl_pods_cero.hooks.contract import overrides
 
 ROLLOUTS_A_LEASE = 8
 """Most rollouts of a lease: more would save little, and a large group is to be spread over servers."""
-
-GET_SERVERS = GlobalRequestLoadBalancer.get_all_servers
-"""Asked of the balancer's process by its name: looked up here, so that a balancer without it is noticed early."""
 
 LEASES_A_SERVER = 8
 """Fewest leases that a step has for each server, so that the balancer can even them out."""

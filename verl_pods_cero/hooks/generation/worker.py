@@ -13,6 +13,7 @@ from verl_pods_cero.errors import LOGGER
 from verl_pods_cero.hooks.agent_loop import TaggingWorker
 from verl_pods_cero.hooks.contract import missing_optional_names, overrides
 from verl_pods_cero.hooks.generation.combined_writes import CombinedWrites
+from verl_pods_cero.hooks.generation.server_leases import with_leases
 
 logger = logging.getLogger(LOGGER)
 
@@ -35,8 +36,6 @@ def leased(client: Any) -> Any:
         text = "no server leases: the installed verl lacks %s; its load balancer is asked for each rollout"
         logger.warning(text, ", ".join(missing))
         return client
-    from verl_pods_cero.hooks.generation.server_leases import with_leases
-
     return with_leases(client)
 
 
@@ -77,7 +76,7 @@ class FastWorker(TaggingWorker):
                 server_manager=leased(self.llm_client),
                 tokenizer=self.tokenizer,
                 processor=self.processor,
-                hf_model_type=self.hf_model_type,
+                hf_model_type=vars(self).get("hf_model_type"),  # verl 0.9.0 has none, and takes any keyword
                 dataset_cls=self.dataset_cls,
                 data_config=DictConfigWrap(self.config.data),
             )

@@ -60,3 +60,15 @@ def test_the_readme_is_short_and_plain(repository):
 @pytest.mark.parametrize("dialect", [r"\ba prompt\b(?= \d)", r"rollouts a prompt", r"prompts a step"])
 def test_the_readme_speaks_the_fields_words(repository, dialect):
     assert not re.search(dialect, (repository / "README.md").read_text())
+
+
+def test_every_row_of_the_table_of_faults_names_tests_that_there_are(repository):
+    table = [line for line in (repository / "docs" / "faults.md").read_text().splitlines() if line.startswith("| ")]
+    there = {
+        name
+        for file in (repository / "tests").rglob("test_*.py")
+        for name in re.findall(r"^def (test_\w+)", file.read_text(), re.MULTILINE)
+    }
+    for row in table[1:]:
+        named = re.findall(r"`(test_\w+)`", row.split("|")[-2])
+        assert named and set(named) <= there, row

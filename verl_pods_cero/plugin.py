@@ -6,6 +6,7 @@ leaves for later hangs on the import of the module that it concerns:
 
 - `hydra.core.plugins`: recipes on Hydra's search path, the option schema in its store (driver only);
 - `verl.utils.config`: options are checked where verl checks its own, before Ray starts;
+- `verl.trainer.ppo.reward`: a scorer that calls `sys.exit` fails one rollout, in the processes that score;
 - `verl.trainer.ppo.v1`: the trainers register with verl, in the one process that trains;
 - `verl.workers.rollout...`: weights go through sockets of the run's own, in the processes at their ends.
 
@@ -106,6 +107,13 @@ def _register_trainers(_module: ModuleType) -> None:
     register()
 
 
+def _guard_scorers(_module: ModuleType) -> None:
+    from verl_pods_cero.hooks.patches import SCORER_LOADER
+    from verl_pods_cero.hooks.scorer_exit import with_guard
+
+    SCORER_LOADER.replace(with_guard)
+
+
 def _separate_runs(module: ModuleType) -> None:
     from verl_pods_cero.hooks.weight_sockets import separate_runs
 
@@ -126,6 +134,7 @@ def _load() -> None:
     check_verl_version(_verl_version())
     wrapt.register_post_import_hook(_extend_hydra, "hydra.core.plugins")
     wrapt.register_post_import_hook(_wrap_validation, "verl.utils.config")
+    wrapt.register_post_import_hook(_guard_scorers, "verl.trainer.ppo.reward")
     wrapt.register_post_import_hook(_register_trainers, "verl.trainer.ppo.v1")
     if "VERL_PODS_CERO_RUN" in os.environ:
         wrapt.register_post_import_hook(_separate_runs, "verl.workers.rollout.vllm_rollout.bucketed_weight_transfer")

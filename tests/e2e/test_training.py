@@ -209,6 +209,23 @@ def test_a_killed_and_resumed_run_makes_the_allocation_that_it_would_have_made(t
 
 
 @pytest.mark.slow
+def test_a_scorer_that_calls_exit_fails_its_rollout_and_not_the_run(train, tmp_path):
+    scorer = tmp_path / "scorer.py"
+    scorer.write_text(
+        "import sys\n"
+        "def compute_score(data_source, solution_str, ground_truth, extra_info=None):\n"
+        "    if len(solution_str) == 2:\n"
+        "        sys.exit('no sandbox')\n"
+        "    return float(len(solution_str) % 2)\n"
+    )
+    run = train(f"reward.custom_reward_function.path={scorer}", "pods_cero.max_failed_fraction=1").check()
+    (step,) = run.steps
+    assert step["pods/rollouts_submitted"] == 64
+    assert 0 < step["pods/rollouts_returned"] < 64
+    assert "the scorer called sys.exit('no sandbox')" in run.output
+
+
+@pytest.mark.slow
 def test_a_pilot_generates_a_step_in_two_parts_and_spends_as_much_as_one_without(train, tmp_path):
     dump = tmp_path / "rollouts"
     options = ("enable=true", "name=uniform", "candidates=loader", "n_max=16", "unit=2", "pilot=2")

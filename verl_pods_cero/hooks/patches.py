@@ -72,6 +72,13 @@ OPTION_CHECKS = Patch(
     why="wrong options are refused where verl refuses its own, before Ray starts",
     since="0.9.0",
 )
+SCORER_LOADER = Patch(
+    module="verl.trainer.ppo.reward",
+    name="get_custom_reward_fn",
+    process="reward workers",
+    why="a scorer that calls sys.exit would end the worker, and the run would wait for it (`scorer_exit`)",
+    since="0.9.0",
+)
 WEIGHT_SENDER = Patch(
     module="verl.workers.rollout.vllm_rollout.bucketed_weight_transfer",
     name="BucketedWeightSender",
@@ -86,7 +93,7 @@ WEIGHT_RECEIVER = Patch(
     why="the other end of the same socket",
     since="0.9.0",
 )
-PATCHES = (ROW_DICTS, ROW_WRITES, OPTION_CHECKS, WEIGHT_SENDER, WEIGHT_RECEIVER)
+PATCHES = (ROW_DICTS, ROW_WRITES, OPTION_CHECKS, SCORER_LOADER, WEIGHT_SENDER, WEIGHT_RECEIVER)
 
-CHECKED = (ROW_DICTS, ROW_WRITES, OPTION_CHECKS)
+CHECKED = (ROW_DICTS, ROW_WRITES, OPTION_CHECKS, SCORER_LOADER)
 """Those that can be looked up without vLLM, where trainers register; the others fail in the processes they are for."""

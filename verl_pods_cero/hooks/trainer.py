@@ -32,7 +32,7 @@ from verl_pods_cero.hooks.rollouts import Rollouts
 from verl_pods_cero.hooks.scored import scored
 from verl_pods_cero.hooks.step import NothingKept, Step
 from verl_pods_cero.hooks.watch import Watch
-from verl_pods_cero.options.allocator import allocator_settings, run_steps
+from verl_pods_cero.options.allocator import allocator_settings, check_pilot, run_steps
 from verl_pods_cero.options.checks import validate
 from verl_pods_cero.options.names import ALLOCATOR_NAMES
 from verl_pods_cero.options.schema import BASE_MODES, PodsCeroOptions
@@ -115,6 +115,7 @@ class PodsCeroMixin(_Base):
         header = checkpoint.state_header(options, settings, self.train_dataset, self.config.data.prompt_key)
         self._prompts = AllocatedPrompts(steps, options, self.pods_cero.zero_variance_tolerance, header)
         if options.pilot is not None:
+            check_pilot(self.config, options, settings)  # the rows may be known only now
             self._pilot = Pilot(options.pilot, self._prompts, settings)
         # Steps and the learning-rate schedule follow the allocator. Epochs do not count: one
         # never ends, or verl would end the run by the size of the data set.

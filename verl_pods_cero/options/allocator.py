@@ -102,7 +102,7 @@ def check_sizes(run: Run) -> None:
         return
     settings = allocator_settings(run.config, options, rows)
     _check_choice(run, settings)
-    _check_pilot(run, settings)
+    check_pilot(run.config, options, settings)
     allocator = create_allocator(options.name, settings)
     if options.warm_start is not None:
         if not isinstance(allocator, BudgetedAllocator) or not allocator.learns:
@@ -129,9 +129,13 @@ def _check_choice(run: Run, settings: AllocatorSettings) -> None:
         raise OptionError(f"{PATH}.candidates", rule, options.candidates, fix)
 
 
-def _check_pilot(run: Run, settings: AllocatorSettings) -> None:
-    """Refuse a first part that leaves no second one, or one in which no prompt could get more than was planned."""
-    options = run.options.allocator
+@option_names(ALLOCATOR_NAMES)
+def check_pilot(config: DictConfig, options: AllocatorOptions, settings: AllocatorSettings) -> None:
+    """Refuse a first part that leaves no second one, or one in which no prompt could get more than was planned.
+
+    Raises:
+        OptionError: the rule that is broken.
+    """
     if (pilot := options.pilot) is None:
         return
     option, unit = f"{PATH}.pilot", settings.unit
@@ -142,7 +146,7 @@ def _check_pilot(run: Run, settings: AllocatorSettings) -> None:
         rule = f"needs room above what a prompt is planned ({most} of {{n_max}}={limit} with {options.name})"
         fix = "raise {n_max} above {n}, with uniform, prioritized, thompson or greso"
         raise OptionError(option, rule, pilot, fix)
-    if run.config.skip.rollout_tq.enable:
+    if config.skip.rollout_tq.enable:
         raise OptionError(
             "skip.rollout_tq.enable", f"has no second part, which {option} asks for", True, f"take {option} out"
         )

@@ -44,7 +44,7 @@ docs: $(VENV)/installed
 reproduce: $(VENV)/installed
 	$(BIN)/python -m benchmarks.headline
 	$(BIN)/python -m benchmarks.allocation
-	mkdir -p outputs
+	mkdir -p outputs docs/images/allocation
 	$(BIN)/verl-pods-cero report docs/results/headline --baseline grpo --title "The headline on a CPU" --out outputs/headline.html --csv docs/results/headline.csv --figures docs/images/headline --overwrite
 	for world in steep own; do $(BIN)/verl-pods-cero report docs/results/allocation/$$world --baseline uniform --title "Allocators on a CPU ($$world)" --out outputs/allocation-$$world.html --csv docs/results/allocation/$$world.csv --figures docs/images/allocation/$$world --overwrite || exit 1; done
 	$(BIN)/python benchmarks/picture.py

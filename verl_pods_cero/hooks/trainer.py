@@ -150,7 +150,7 @@ class PodsCeroMixin(_Base):
         return {
             "a rank that trains": self.actor_rollout_wg.workers,
             "an inference server": self.llm_server_manager.server_handles,
-            "an agent-loop worker": agent_loop_manager.agent_loop_workers,
+            "an agent-loop worker": getattr(agent_loop_manager, "agent_loop_workers", []),  # one of the user's own
             "a reward worker": self.reward_loop_manager.reward_loop_workers,
         }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from verl_pods_cero.errors import PluginError
 
 TESTED = ("0.9.0", "0.9.1")
-"""Versions on which all tests were run."""
+"""Versions on which the unit tests and training runs are made (`make test-all`)."""
 
 _LEAST = "0.9"
 

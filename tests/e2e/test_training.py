@@ -184,6 +184,7 @@ def test_a_killed_and_resumed_run_makes_the_allocation_that_it_would_have_made(t
     dump = tmp_path / "rollouts"
     run = (
         "pods_cero.allocator.enable=true",
+        "pods_cero.allocator.capacity=64",
         "pods_cero.allocator.dump_prompts=true",
         "trainer.total_training_steps=4",
         "trainer.save_freq=2",

@@ -230,11 +230,18 @@ def test_every_wrong_option_is_one_line_and_status_2(override, message, dry_run,
     assert err.count("\n") == 1
 
 
+LORA = ("actor_rollout_ref.model.lora_rank=8", "actor_rollout_ref.rollout.name=vllm")
+
+
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
         (["trainer.n_gpus_per_node=1e308"], "trainer.n_gpus_per_node must be a whole number"),
         (["algorithm.adv_estimator=gae"], "critic.model.path must name a model where a critic is trained"),
+        (
+            [*LORA, "actor_rollout_ref.rollout.layered_summon=true"],
+            "rollout.load_format must load the model's weights with LoRA and layered_summon=true",
+        ),
         (
             ["algorithm.filter_groups.enable=true", "algorithm.filter_groups.metric=null"],
             "filter_groups.metric must be",

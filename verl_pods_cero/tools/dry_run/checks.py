@@ -83,6 +83,10 @@ def _check_what_fails_later(config: DictConfig, *, use_critic: bool) -> None:
         if limit is not None and limit * gpus < longest:
             fix = f"set it to {-(-longest // gpus)} or more, or shorten the sequences"
             raise OptionError(f"actor_rollout_ref.{part}.{name}", at_least, limit, fix)
+    if _lora_rank(config) and rollout.get("layered_summon") and "dummy" in rollout.load_format:
+        rule = "must load the model's weights with LoRA and layered_summon=true, which sends adapters alone"
+        fix = "set it to safetensors, or actor_rollout_ref.rollout.layered_summon=false"
+        raise OptionError("actor_rollout_ref.rollout.load_format", rule, rollout.load_format, fix)
     if use_critic and config.critic.model.path in (None, "", _NO_MODEL):
         fix = "name one, or use an estimator without a critic, such as grpo"
         raise OptionError(
@@ -90,13 +94,16 @@ def _check_what_fails_later(config: DictConfig, *, use_critic: bool) -> None:
         )
 
 
+def _lora_rank(config: DictConfig) -> int:
+    model = config.actor_rollout_ref.model
+    return int((model.get("lora") or {}).get("rank") or model.get("lora_rank") or 0)
+
+
 def _skip_rank_check(config: DictConfig) -> list[str]:
     """Turn off verl's check of the LoRA rank where vLLM, which it asks, cannot be imported, and say so."""
     from omegaconf import OmegaConf
 
-    model = config.actor_rollout_ref.model
-    rank = (model.get("lora") or {}).get("rank") or model.get("lora_rank") or 0
-    if rank <= 0 or config.actor_rollout_ref.rollout.name != "vllm":
+    if _lora_rank(config) <= 0 or config.actor_rollout_ref.rollout.name != "vllm":
         return []
     try:
         import_module("verl.workers.rollout.vllm_rollout.utils")

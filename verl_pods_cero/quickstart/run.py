@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import getpass
 import os
 import shlex
 import signal
@@ -180,7 +179,8 @@ def run_and_leave_nothing(
 def _environment(temporary: str) -> dict[str, str]:
     """Return the environment of a run whose sockets and lock files go with it; Ray's logs and compiled code stay."""
     place = Path(tempfile.gettempdir())
-    stays = {"RAY_TMPDIR": str(place), "TORCHINDUCTOR_CACHE_DIR": str(place / f"torchinductor_{getpass.getuser()}")}
+    # By number: a container's user may have no name.
+    stays = {"RAY_TMPDIR": str(place), "TORCHINDUCTOR_CACHE_DIR": str(place / f"torchinductor_{os.getuid()}")}
     return {**stays, **os.environ, "TMPDIR": temporary}
 
 
